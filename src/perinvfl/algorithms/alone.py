@@ -1,0 +1,37 @@
+"""Training alone: every client on its own data, no collaboration. The lower bound a federation must beat."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from perinvfl import tree
+from perinvfl.algorithms.base import Algorithm, Broadcast, ClientState, Upload
+from perinvfl.problem import Batches, Problem
+from perinvfl.tree import Params
+
+
+@dataclass(frozen=True)
+class Alone(Algorithm):
+    """R steps a round on the client's own risk; nothing but a zero leaves it."""
+
+    title: ClassVar[str] = "Alone"
+    paper: ClassVar[str] = "-"
+    has_global: ClassVar[bool] = False
+    has_personal: ClassVar[bool] = True
+    unused: ClassVar[tuple[str, ...]] = ("server_learning_rate", "server_optimizer")
+
+    def init_client(self, params: Params, contexts: int) -> ClientState:
+        return super().init_client(params, contexts)._replace(personal=tree.map(torch.clone, params))
+
+    def client(
+        self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
+    ) -> tuple[Upload, ClientState]:
+        own = broadcast._replace(params=state.personal)
+        taken, moments = self.local_training(problem, own, state.moments, batches)
+        theta = tree.map(torch.add, state.personal, taken.update)
+        nothing = Upload(tree.map(torch.zeros_like, theta), torch.zeros_like(taken.risk))
+        return nothing, state._replace(personal=theta, moments=moments)
+
+    def personal(self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches) -> Params:
+        return state.personal

@@ -1,0 +1,248 @@
+"""The shape of a federated algorithm: pure functions for ONE client and ONE server, with explicit state.
+
+What a server may see and what never leaves a client are different types: the only thing a client function gives to
+the server is an `Upload`, which has no room for a personal model. Executors run these functions over many clients and
+many trials at once; inside a batched sweep a hyper-parameter is a 0-d tensor instead of a float.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from perinvfl import optimizers, risks, tree
+from perinvfl.errors import UserError
+from perinvfl.hyper import LogUniform, OneOf, hyper
+from perinvfl.optimizers import Moments
+from perinvfl.problem import Batches, Objective, Problem
+from perinvfl.tree import Params
+
+Number = float | Tensor
+
+
+class Broadcast(NamedTuple):
+    """What one client receives at the start of a round."""
+
+    params: Params  # ν^t
+    weight: Tensor  # the weight of this client's risk in the global objective: N q_i for GroupDRO, else 1
+    round: Number  # t
+
+
+class Upload(NamedTuple):
+    """All that a client sends to the server: never θ_i, never data."""
+
+    update: Params  # ν_{i,R} − ν^t, summed step by step: a difference of two models rounds small steps away
+    risk: Tensor  # R(ν^t; D_i), one number
+
+
+class ClientState(NamedTuple):
+    """What stays with the client between rounds. Parts an algorithm does not use are empty."""
+
+    personal: Params  # θ_i
+    personal_moments: Moments
+    moments: Moments  # of the local optimizer of ν
+    weights: Params  # {"q": [K]} the client's own GroupDRO weights
+
+
+class ServerState(NamedTuple):
+    params: Params  # ν
+    moments: Moments
+    weights: Tensor  # q, [N]
+    round: Tensor  # t, number of rounds done
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """Base of all: a global model ν trained by R local steps and averaged.
+
+    A subclass says what its clients do in `client`, and overrides the rest only where its paper differs.
+    """
+
+    title: ClassVar[str]
+    paper: ClassVar[str]
+    has_global: ClassVar[bool] = True  # ν is trained, and worth evaluating
+    has_personal: ClassVar[bool] = False  # personal() differs from ν
+    unused: ClassVar[tuple[str, ...]] = ()  # inherited fields that mean nothing here
+
+    local_steps: int = hyper(1, "local steps of the global model in a round", symbol="R", least=1)
+    learning_rate: float = hyper(
+        0.1, "step size of the local steps", symbol="γ", above=0, search=LogUniform(1e-2, 1.0)
+    )
+    optimizer: Literal["sgd", "adam"] = hyper("sgd", "local steps of the global model: plain gradient, or Adam")
+    server_learning_rate: float = hyper(1.0, "server step size", symbol="α", above=0)
+    server_optimizer: Literal["sgd", "adam"] = hyper(
+        "sgd", "server step: ν − α(ν − mean ν_i), or Adam on that difference"
+    )
+    l2: float = hyper(0.0, "weight of the squared norm of the parameters in every local objective", least=0, search=LogUniform(1e-5, 3e-3))
+
+    # What a client does ----------------------------------------------------------------------------------------
+
+    def batches_per_round(self) -> int:
+        """How many batches `client` looks at in a round."""
+        return self.local_steps
+
+    def batches_at_end(self) -> int:
+        """How many batches `personal` looks at."""
+        return 0
+
+    def client(
+        self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
+    ) -> tuple[Upload, ClientState]:
+        raise TypeError(f"{type(self).__name__} does not say what its clients do")
+
+    def personal(self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches) -> Params:
+        """What this client predicts with."""
+        return broadcast.params
+
+    # What the server does --------------------------------------------------------------------------------------
+
+    def init_client(self, params: Params, contexts: int) -> ClientState:
+        empty = Moments({}, {}, {})
+        return ClientState({}, empty, optimizers.start(self.optimizer, params), {})
+
+    def init_server(self, params: Params, clients: int) -> ServerState:
+        moments = optimizers.start(self.server_optimizer, params)
+        one = next(iter(params.values()))
+        return ServerState(params, moments, one.new_full((clients,), 1 / clients), one.new_zeros(()))
+
+    def broadcast(self, server: ServerState, clients: Tensor) -> Broadcast:
+        """For the clients taking part, [n]: the weight carries a client axis, the model is the same for all."""
+        return Broadcast(server.params, torch.ones_like(server.weights)[clients], server.round)
+
+    def server(self, server: ServerState, update: Params, risks: Tensor, clients: Tensor) -> ServerState:
+        """From the averaged update and the risks [n] of the clients [n] that took part."""
+        moments = optimizers.forget(server.moments, self.objective_changes(server.round))
+        gradient = tree.map(torch.neg, update)  # ν − mean ν_i: a pseudo-gradient
+        step, moments = optimizers.step(self.server_optimizer, gradient, moments, self.server_learning_rate)
+        return ServerState(tree.map(torch.add, server.params, step), moments, server.weights, server.round + 1)
+
+    # Pieces ----------------------------------------------------------------------------------------------------
+
+    def objective_changes(self, round: Number) -> bool | Tensor:
+        """Whether the objective of this round differs from the last one's, so that Adam must forget."""
+        return False
+
+    def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective:
+        """What a client's local steps minimise for the global model, here its risk (ERM); tells R(ν; D_i)."""
+        return erm(problem)
+
+    def local_training(
+        self, problem: Problem, broadcast: Broadcast, moments: Moments, batches: Batches
+    ) -> tuple[Upload, Moments]:
+        """R local steps of the global model from ν^t."""
+        moments = optimizers.forget(moments, self.objective_changes(broadcast.round))
+        walk = Walk(broadcast.params, {}, moments, None)
+        for r in range(self.local_steps):
+            walk = self.local_step(problem, broadcast, walk, batches, r)
+        return walk.upload(), walk.moments
+
+    def local_step(self, problem: Problem, broadcast: Broadcast, walk: "Walk", batches: Batches, batch: int) -> "Walk":
+        """ν_{i,r+1} ← ν_{i,r} − γ ∇L(ν_{i,r}; D_i)."""
+        nu = walk.params()
+        gradient, risk = problem.gradient(self.global_objective(problem, broadcast), nu, batches[batch])
+        gradient = add_l2(gradient, nu, self.l2, self.loss_scale(broadcast.round))
+        step, moments = optimizers.step(self.optimizer, gradient, walk.moments, self.learning_rate)
+        return Walk(walk.origin, walk.add(step), moments, risk if walk.risk is None else walk.risk)
+
+    def loss_scale(self, round: Number) -> Number:
+        """What the whole loss is divided by."""
+        return 1.0
+
+    def check(self, where: str) -> None:
+        """Refuse settings that cannot work."""
+
+
+class Walk(NamedTuple):
+    """Local steps under way: where they began, the sum of the steps so far, the risk at the beginning."""
+
+    origin: Params
+    update: Params
+    moments: Moments
+    risk: Tensor | None
+
+    def params(self) -> Params:
+        return tree.map(torch.add, self.origin, self.update) if self.update else self.origin
+
+    def add(self, step: Params) -> Params:
+        return tree.map(torch.add, self.update, step) if self.update else step
+
+    def upload(self) -> Upload:
+        assert self.risk is not None
+        return Upload(self.update, self.risk)
+
+
+def erm(problem: Problem, weight: Number = 1.0) -> Objective:
+    """The mean loss over all of a client's samples, times a weight; tells the mean loss."""
+
+    def objective(logits: Tensor, y: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+        member = risks.membership(risks.pooled(context), 1)
+        risk = risks.context_means(risks.losses(problem.task, logits, y), member)[0]
+        return weight * risk, risk
+
+    return objective
+
+
+def add_l2(gradient: Params, params: Params, l2: Number, scale: Number = 1.0) -> Params:
+    """Gradient of l2 ‖params‖² / scale added."""
+    if isinstance(l2, float) and l2 == 0:
+        return gradient
+    return tree.map(lambda g, p: g + (2 * l2 / scale) * p, gradient, params)
+
+
+@dataclass(frozen=True)
+class Personal(Algorithm):
+    """Fields of the methods that train a personal model θ_i along with ν."""
+
+    has_personal: ClassVar[bool] = True
+
+    personal_steps: int = hyper(1, "steps of the personal model for each local step", symbol="S", least=1)
+    personal_learning_rate: float = hyper(
+        0.1, "step size of the personal model", symbol="η", above=0, search=LogUniform(1e-2, 1.0)
+    )
+    personal_optimizer: Literal["sgd", "adam"] = hyper("sgd", "steps of the personal model: plain gradient, or Adam")
+
+    def init_client(self, params: Params, contexts: int) -> ClientState:
+        state = super().init_client(params, contexts)
+        return state._replace(
+            personal=tree.map(torch.clone, params),
+            personal_moments=optimizers.start(self.personal_optimizer, params),
+        )
+
+    def personal(self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches) -> Params:
+        return state.personal
+
+    def check_pull(self, where: str, key: str, pull: Any, factor: float, scale: float = 1.0) -> None:
+        """A plain step of size η on (factor/2)·pull·‖θ − ν‖² grows without bound once η·factor·pull exceeds 2."""
+        strongest = max(pull) if isinstance(pull, tuple) else pull
+        if self.personal_optimizer == "sgd" and factor * strongest * self.personal_learning_rate / scale > 2:
+            limit = 2 * scale / (factor * self.personal_learning_rate)
+            raise UserError(
+                f"{where}.{key} = {pull} with personal_learning_rate = {self.personal_learning_rate:g} must diverge: "
+                f"{key} can be at most {limit:g} with that step size."
+            )
+
+
+@dataclass(frozen=True)
+class FineTuned(Algorithm):
+    """Fields of the methods that train ν to the end and then fine-tune it at each client."""
+
+    has_personal: ClassVar[bool] = True
+
+    finetune_steps: int = hyper(
+        10, "steps of local fine-tuning from the final global model", least=1, search=OneOf((1, 5, 10, 20))
+    )
+    finetune_learning_rate: float = hyper(
+        0.1, "step size of the fine-tuning", above=0, search=LogUniform(1e-3, 0.3)
+    )
+
+    def batches_at_end(self) -> int:
+        return self.finetune_steps
+
+    def personal(self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches) -> Params:
+        theta = broadcast.params
+        for f in range(self.finetune_steps):
+            gradient, _ = problem.gradient(erm(problem), theta, batches[f])
+            gradient = add_l2(gradient, theta, self.l2)
+            theta = tree.map(lambda t, g: t - self.finetune_learning_rate * g, theta, gradient)
+        return theta

@@ -1,0 +1,46 @@
+"""Ditto: Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, 2021, Algorithm 1."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from perinvfl import optimizers, tree
+from perinvfl.algorithms.base import Broadcast, ClientState, Personal, Upload, add_l2, erm
+from perinvfl.hyper import LogUniform, hyper
+from perinvfl.problem import Batches, Problem
+
+
+@dataclass(frozen=True)
+class Ditto(Personal):
+    """The global model by FedAvg; each client's v minimises its risk + (λ/2)‖v − w‖².
+
+    Differs from PerInvFL's pull: no factor 2, and the anchor is the model of the start of the round.
+    """
+
+    title: ClassVar[str] = "Ditto"
+    paper: ClassVar[str] = "Li et al. 2021"
+
+    personal_steps: int = hyper(1, "steps of the personal model in a round", symbol="s", least=1)
+    pull: float | tuple[float, ...] = hyper(
+        1.0, "pull towards the global model", symbol="λ", least=0, search=LogUniform(1e-3, 10.0)
+    )
+
+    def batches_per_round(self) -> int:
+        return self.local_steps + self.personal_steps
+
+    def client(
+        self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
+    ) -> tuple[Upload, ClientState]:
+        upload, moments = self.local_training(problem, broadcast, state.moments, batches)
+        v, v_moments = state.personal, state.personal_moments
+        for s in range(self.personal_steps):
+            gradient, _ = problem.gradient(erm(problem), v, batches[self.local_steps + s])
+            gradient = add_l2(gradient, v, self.l2)
+            gradient = tree.map(lambda g, v, w: g + self.pull * (v - w), gradient, v, broadcast.params)
+            step, v_moments = optimizers.step(self.personal_optimizer, gradient, v_moments, self.personal_learning_rate)
+            v = tree.map(torch.add, v, step)  # v ← v − η(∇F + λ(v − w^t))
+        return upload, state._replace(personal=v, personal_moments=v_moments, moments=moments)
+
+    def check(self, where: str) -> None:
+        self.check_pull(where, "pull", self.pull, factor=1.0)

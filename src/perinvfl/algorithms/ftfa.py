@@ -1,0 +1,15 @@
+"""FTFA: Cheng, Chadha & Duchi, Fine-tuning is Fine in Federated Learning, 2021."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from perinvfl.algorithms.base import FineTuned
+from perinvfl.algorithms.fedavg import FedAvg
+
+
+@dataclass(frozen=True)
+class FTFA(FineTuned, FedAvg):
+    """FedAvg to the end, then plain gradient steps on each client's own risk."""
+
+    title: ClassVar[str] = "FTFA"
+    paper: ClassVar[str] = "Cheng, Chadha & Duchi 2021"

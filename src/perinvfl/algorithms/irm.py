@@ -1,0 +1,88 @@
+"""Distributed IRM: Arjovsky et al., Invariant Risk Minimization, 2019, each client an environment (objective glob-irm)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from perinvfl import risks
+from perinvfl.algorithms.base import Algorithm, Broadcast, ClientState, Number, Upload
+from perinvfl.hyper import LogUniform, OneOf, hyper
+from perinvfl.problem import Batches, Objective, Problem
+
+
+@dataclass(frozen=True)
+class Penalized(Algorithm):
+    """Fields of the methods with an invariance penalty, and its schedule."""
+
+    penalty_weight: float = hyper(
+        100.0, "weight of the invariance penalty", symbol="λ", least=0, search=LogUniform(1.0, 1e5)
+    )
+    warmup_rounds: int = hyper(
+        0,
+        "rounds with the penalty weight at most 1, before it takes its full weight",
+        least=0,
+        stacks=True,
+        search=OneOf((0, 10, 20, 50, 100)),
+    )
+    rescale: bool = hyper(True, "divide the whole loss by λ once λ > 1: then λ does not multiply the step size")
+
+    def penalty(self, round: Number) -> Number:
+        """λ_t."""
+        gentle = _least(self.penalty_weight, 1.0)
+        return _choose(round >= self.warmup_rounds, self.penalty_weight, gentle)
+
+    def loss_scale(self, round: Number) -> Number:
+        if not self.rescale:
+            return 1.0
+        weight = self.penalty(round)
+        return weight.clamp(min=1.0) if isinstance(weight, Tensor) else max(weight, 1.0)
+
+    def objective_changes(self, round: Number) -> bool | Tensor:
+        now = round == self.warmup_rounds
+        never = self.warmup_rounds == 0 if isinstance(self.warmup_rounds, int) else False
+        return False if never else now
+
+
+def irm(problem: Problem, weight: Number, scale: Number, contexts: bool) -> Objective:
+    """(Σ_j R_j + λ ‖∇_w R_j(w·f)‖²) / scale over the client's own contexts j, or over all of D_i as one context.
+
+    Tells the mean loss over all samples, R(ν; D_i).
+    """
+
+    def objective(logits: Tensor, y: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+        whole = risks.membership(risks.pooled(context), 1)
+        member = risks.membership(context, problem.contexts) if contexts else whole
+        sample_losses = risks.losses(problem.task, logits, y)
+        penalties = risks.context_penalties(problem.task, logits, y, member, problem.paired)
+        total = (risks.context_means(sample_losses, member) + weight * penalties).sum()
+        return total / scale, risks.context_means(sample_losses, whole)[0]
+
+    return objective
+
+
+@dataclass(frozen=True)
+class IRM(Penalized):
+    """One global model under IRMv1 with each client an environment."""
+
+    title: ClassVar[str] = "IRM"
+    paper: ClassVar[str] = "Arjovsky et al. 2019"
+
+    def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective:
+        t = broadcast.round
+        return irm(problem, self.penalty(t), self.loss_scale(t), contexts=False)
+
+    def client(
+        self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
+    ) -> tuple[Upload, ClientState]:
+        upload, moments = self.local_training(problem, broadcast, state.moments, batches)
+        return upload, state._replace(moments=moments)
+
+
+def _least(a: Number, b: float) -> Number:
+    return a.clamp(max=b) if isinstance(a, Tensor) else min(a, b)
+
+
+def _choose(condition: bool | Tensor, yes: Number, no: Number) -> Number:
+    return torch.where(condition, yes, no) if isinstance(condition, Tensor) else (yes if condition else no)

@@ -1,0 +1,15 @@
+"""IRM-FT, the paper's second ablation (Table 5): distributed IRM, then plain fine-tuning at each client."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from perinvfl.algorithms.base import FineTuned
+from perinvfl.algorithms.irm import IRM
+
+
+@dataclass(frozen=True)
+class IRMFT(FineTuned, IRM):
+    """ν by distributed IRM to the end, then gradient steps on each client's own risk."""
+
+    title: ClassVar[str] = "IRM-FT"
+    paper: ClassVar[str] = "Tang, Guo & Zhang 2022, Table 5"

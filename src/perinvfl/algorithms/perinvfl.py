@@ -1,0 +1,102 @@
+"""PerInvFL: Tang, Guo & Zhang, Exploiting Personalized Invariance for Better Out-of-distribution Generalization in
+Federated Learning, Algorithm 1, with L_INV = IRM (objectives per-irm, glob-irm) or GroupDRO."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from perinvfl import optimizers, risks, tree
+from perinvfl.algorithms.base import Broadcast, ClientState, Personal, Upload, Walk, add_l2, erm
+from perinvfl.algorithms.groupdro import GroupWeighted
+from perinvfl.algorithms.irm import Penalized, irm
+from perinvfl.hyper import LogUniform, hyper
+from perinvfl.problem import Batches, Objective, Problem
+from perinvfl.tree import Params
+
+
+@dataclass(frozen=True)
+class PerInvFL(Personal, Penalized, GroupWeighted):
+    """A global invariant model ν over clients, and at each client a personal model θ_i that is invariant over the
+    client's own contexts and stays near ν."""
+
+    title: ClassVar[str] = "PerInvFL"
+    paper: ClassVar[str] = "Tang, Guo & Zhang 2022"
+
+    invariance: Literal["irm", "groupdro"] = hyper("irm", "the invariant loss, over clients and over contexts", symbol="L_INV")
+    beta: float | tuple[float, ...] = hyper(
+        1.0,
+        "pull of θ_i towards ν; a list gives each client its own (Remark 1: fewer contexts, smaller β)",
+        symbol="β",
+        least=0,
+        search=LogUniform(1e-3, 10.0),
+    )
+
+    def batches_per_round(self) -> int:
+        return self.local_steps * (self.personal_steps + 1)
+
+    def init_client(self, params: Params, contexts: int) -> ClientState:
+        q = next(iter(params.values())).new_full((contexts,), 1 / contexts)
+        return super().init_client(params, contexts)._replace(weights={"q": q})
+
+    def client(
+        self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
+    ) -> tuple[Upload, ClientState]:
+        beta, scale = self.beta, self.personal_scale(broadcast)
+        forget = self.objective_changes(broadcast.round)
+        theta, q = state.personal, state.weights["q"]
+        theta_moments = optimizers.forget(state.personal_moments, forget)
+        walk = Walk(broadcast.params, {}, optimizers.forget(state.moments, forget), None)  # ν_{i,0} ← ν^t      l. 5
+        batch = 0
+        for _ in range(self.local_steps):
+            nu = walk.params()  # ν_{i,r}
+            for _ in range(self.personal_steps):
+                objective = self.personal_objective(problem, broadcast, q)
+                gradient, q = problem.gradient(objective, theta, batches[batch])
+                gradient = add_l2(gradient, theta, self.l2, scale)
+                gradient = tree.map(lambda g, t, v: g + 2 * beta / scale * (t - v), gradient, theta, nu)
+                step, theta_moments = optimizers.step(
+                    self.personal_optimizer, gradient, theta_moments, self.personal_learning_rate
+                )
+                theta = tree.map(torch.add, theta, step)  # θ ← θ − η(∇L_INV + 2β(θ − ν_{i,r}))                  l. 8
+                batch += 1
+            walk = self.local_step(problem, broadcast, walk, batches, batch)  # ν_{i,r+1}                       l. 10
+            batch += 1
+        return walk.upload(), ClientState(theta, theta_moments, walk.moments, {"q": q})
+
+    def personal_scale(self, broadcast: Broadcast) -> float | Tensor:
+        """What the whole personal loss, the pull included, is divided by: a smaller step, not another objective."""
+        return self.loss_scale(broadcast.round)
+
+    def personal_objective(self, problem: Problem, broadcast: Broadcast, q: Tensor) -> Objective:
+        """L_INV(θ_i; E_train^i) over the client's own K_i contexts; tells q, raised if L_INV is GroupDRO."""
+        if self.invariance == "groupdro":
+            return self._local_groupdro(problem, q)
+        loss = irm(problem, self.penalty(broadcast.round), self.loss_scale(broadcast.round), contexts=True)
+        return lambda logits, y, context: (loss(logits, y, context)[0], q)
+
+    def _local_groupdro(self, problem: Problem, q: Tensor) -> Objective:
+        def objective(logits: Tensor, y: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+            member = risks.membership(context, problem.contexts)
+            present = (member.sum(0) > 0).float()
+            context_risks = risks.context_means(risks.losses(problem.task, logits, y), member)
+            raised = risks.raise_weights(q, context_risks, present, self.group_step)
+            return (raised * context_risks).sum(), torch.where(present > 0, raised, q)
+
+        return objective
+
+    def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective:
+        """L_INV(ν; E^D): each client's data as a whole is one environment."""
+        if self.invariance == "groupdro":
+            return erm(problem, broadcast.weight)
+        t = broadcast.round
+        return irm(problem, self.penalty(t), self.loss_scale(t), contexts=False)
+
+    def loss_scale(self, round: float | Tensor) -> float | Tensor:
+        return 1.0 if self.invariance == "groupdro" else super().loss_scale(round)
+
+    def check(self, where: str) -> None:
+        divided = self.rescale and self.warmup_rounds == 0 and self.invariance == "irm"
+        scale = max(1.0, self.penalty_weight) if divided else 1.0
+        self.check_pull(where, "beta", self.beta, factor=2.0, scale=scale)

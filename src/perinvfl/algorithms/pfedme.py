@@ -1,0 +1,57 @@
+"""pFedMe: Dinh, Tran & Nguyen, Personalized Federated Learning with Moreau Envelopes, 2020, Algorithm 1."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from perinvfl import optimizers, tree
+from perinvfl.algorithms.base import Broadcast, ClientState, Personal, Upload, Walk, add_l2, erm
+from perinvfl.hyper import LogUniform, hyper
+from perinvfl.problem import Batches, Problem
+
+
+@dataclass(frozen=True)
+class PFedMe(Personal):
+    """θ solves min f(θ) + (λ/2)‖θ − w_i‖² by K steps on one batch; w_i then steps along λ(w_i − θ)."""
+
+    title: ClassVar[str] = "pFedMe"
+    paper: ClassVar[str] = "Dinh, Tran & Nguyen 2020"
+
+    local_steps: int = hyper(20, "local rounds, one batch each", symbol="R", least=1)
+    personal_steps: int = hyper(5, "steps of the personal model on each batch", symbol="K", least=1)
+    learning_rate: float = hyper(
+        0.005, "step size of w_i along λ(w_i − θ)", symbol="η", above=0, search=LogUniform(1e-3, 0.3)
+    )
+    personal_learning_rate: float = hyper(
+        0.09, "step size of the personal model", above=0, search=LogUniform(1e-2, 0.3)
+    )
+    pull: float | tuple[float, ...] = hyper(
+        15.0, "pull of θ towards w_i", symbol="λ", above=0, search=LogUniform(0.1, 15.0)
+    )
+    server_learning_rate: float = hyper(1.0, "how far the server moves to the mean of the w_i", symbol="β", above=0)
+
+    def client(
+        self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
+    ) -> tuple[Upload, ClientState]:
+        walk = Walk(broadcast.params, {}, state.moments, None)
+        theta, theta_moments = broadcast.params, state.personal_moments
+        for r in range(self.local_steps):
+            w, batch = walk.params(), batches[r]
+            for k in range(self.personal_steps):
+                gradient, risk = problem.gradient(erm(problem), theta, batch)
+                if r == k == 0:
+                    walk = walk._replace(risk=risk)  # θ is still w^t: this is R(w^t; D_i)
+                gradient = add_l2(gradient, theta, self.l2)
+                gradient = tree.map(lambda g, t, v: g + self.pull * (t - v), gradient, theta, w)
+                step, theta_moments = optimizers.step(
+                    self.personal_optimizer, gradient, theta_moments, self.personal_learning_rate
+                )
+                theta = tree.map(torch.add, theta, step)
+            envelope = tree.map(lambda v, t: self.pull * (v - t), w, theta)  # ∇F_i(w) = λ(w − θ(w))
+            step, moments = optimizers.step(self.optimizer, envelope, walk.moments, self.learning_rate)
+            walk = Walk(walk.origin, walk.add(step), moments, walk.risk)
+        return walk.upload(), state._replace(personal=theta, personal_moments=theta_moments, moments=walk.moments)
+
+    def check(self, where: str) -> None:
+        self.check_pull(where, "pull", self.pull, factor=1.0)

@@ -1,0 +1,53 @@
+"""Atomic files: a checkpoint is there whole or not at all, and a damaged one is noticed."""
+
+import hashlib
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from perinvfl.errors import UserError
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write beside the file, flush to disk, then take its place."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with writing(path):
+        try:
+            with open(temporary, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a full disk or a forbidden folder into a sentence that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written: {error.strerror}. Nothing already saved is lost; "
+            "once that is put right, the same command goes on from the last checkpoint."
+        ) from error
+
+
+def save(path: Path, tensors: dict[str, Tensor]) -> None:
+    buffer = io.BytesIO()
+    torch.save({name: tensor.detach().cpu() for name, tensor in tensors.items()}, buffer)
+    content = buffer.getvalue()
+    write_atomically(path, hashlib.sha256(content).digest() + content)
+
+
+def load(path: Path) -> dict[str, Tensor]:
+    content = path.read_bytes()
+    if len(content) < 32 or hashlib.sha256(content[32:]).digest() != content[:32]:
+        raise UserError(f"The checkpoint {path} is damaged (its checksum differs); delete it to start this run again.")
+    return torch.load(io.BytesIO(content[32:]), map_location="cpu", weights_only=True)

@@ -1,0 +1,60 @@
+"""Where federations come from: each benchmark turns settings and a seed into a `Federation`.
+
+`sources` reads images, `digits` colours and turns them (RC-MNIST, RC-FMNIST), `structural` draws from linear structural
+equations whose right answer is known, `random` makes tiny data of every shape.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from perinvfl.config import suggest
+from perinvfl.data.digits import DigitSettings, digit_federation
+from perinvfl.data.random import RandomSettings, random_federation
+from perinvfl.data.structural import StructuralSettings, structural_federation
+from perinvfl.errors import UserError
+from perinvfl.federation import Federation
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    settings: type  # a dataclass of `hyper` fields
+    build: Callable[[Any, int], Federation]  # from an instance of it and a seed
+    doc: str
+
+
+BENCHMARKS: dict[str, Benchmark] = {
+    "rc_mnist": Benchmark(
+        DigitSettings,
+        partial(digit_federation, "rc_mnist"),
+        "handwritten digits: the rotation tells the client, the colour is spurious",
+    ),
+    "rc_fmnist": Benchmark(
+        DigitSettings,
+        partial(digit_federation, "rc_fmnist"),
+        "pictures of clothes: the rotation tells the client, the colour is spurious",
+    ),
+    "structural": Benchmark(
+        StructuralSettings,
+        structural_federation,
+        "linear structural equations of Theorem 3, with the best invariant weights known",
+    ),
+    "random": Benchmark(
+        RandomSettings,
+        lambda settings, seed: random_federation(**vars(settings), seed=seed),
+        "tiny random data, to try things out",
+    ),
+}
+
+
+def build_federation(benchmark: str, settings: Any, seed: int) -> Federation:
+    """Make the federation of a named benchmark; `settings` is an instance of its `BENCHMARKS[...].settings`."""
+    if benchmark not in BENCHMARKS:
+        raise UserError(f'"{benchmark}" is not a benchmark{suggest(benchmark, list(BENCHMARKS))}.')
+    chosen = BENCHMARKS[benchmark]
+    if not isinstance(settings, chosen.settings):
+        raise UserError(
+            f"{benchmark} takes settings of type {chosen.settings.__name__}, not {type(settings).__name__}."
+        )
+    return chosen.build(settings, seed)

@@ -1,0 +1,21 @@
+"""The score of a client that ignores its input: every table needs it beside the models' scores."""
+
+from perinvfl.federation import Split, Task
+
+
+def constant_scores(task: Task, train: Split, tests: dict[str, Split]) -> dict[str, list[float]]:
+    """Per test case and client: accuracy of the client's training majority label (mean squared error of its mean)."""
+    guesses = [_guess(task, train, client) for client in range(train.y.shape[0])]
+    scores: dict[str, list[float]] = {}
+    for name, split in tests.items():
+        scores[name] = []
+        for client, guess in enumerate(guesses):
+            y = split.y[client][split.context[client] >= 0]
+            score = (y - guess).square() if task == "regression" else y == guess
+            scores[name].append(float(score.double().mean()))
+    return scores
+
+
+def _guess(task: Task, train: Split, client: int) -> float:
+    y = train.y[client][train.context[client] >= 0]
+    return float(y.mean() if task == "regression" else y.mode().values)

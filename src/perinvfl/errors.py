@@ -1,0 +1,5 @@
+"""The one exception a user is meant to see: a sentence that names the key or file and says what would be right."""
+
+
+class UserError(Exception):
+    """Bad input or a bad file. The command line prints the sentence and exits with code 2, without a traceback."""

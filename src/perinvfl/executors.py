@@ -1,0 +1,239 @@
+"""Run one client function over many clients and many trials: batched (`vmap`) or one after another (`loop`).
+
+Both take the same pure functions and agree to rounding. T trials, n clients taking part.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from perinvfl import risks, tree
+from perinvfl.algorithms.base import Algorithm, Broadcast, ClientState, ServerState, Upload
+from perinvfl.federation import Split
+from perinvfl.problem import Batches, Problem
+from perinvfl.tree import Params
+
+
+class Task(NamedTuple):
+    """What the clients taking part in a round are given."""
+
+    ids: Tensor  # [T, n]
+    data: Split  # [T, n, M, ...]
+    places: Tensor | None  # [T, n, steps, B], or all data at every step
+    weights: Tensor  # [T, n] share of each client in the mean
+
+
+class Executor(Protocol):
+    def clients(
+        self, server: ServerState, states: Any, task: Task
+    ) -> tuple[Params, Tensor, Any]:  # mean update [T, ...], risks [T, n], new states
+        ...
+
+    def server(self, server: ServerState, update: Params, client_risks: Tensor, ids: Tensor) -> ServerState: ...
+
+    def personal(self, server: ServerState, states: Any, task: Task) -> Params:  # [T, n, ...]
+        ...
+
+    def measure(self, params: Params, tests: list[Split]) -> Tensor:  # [T, n, number of tests]
+        ...
+
+
+def varying_fields(algorithm: Algorithm) -> list[str]:
+    """Fields that may differ between trials run as one program: numbers that only enter the arithmetic."""
+    return [
+        field.name
+        for field in dataclasses.fields(algorithm)
+        if isinstance(getattr(algorithm, field.name), float | tuple) or field.metadata.get("stacks")
+    ]
+
+
+def for_client(algorithm: Algorithm, client: int) -> Algorithm:
+    """The algorithm as one client knows it: a list of settings gives it its own entry."""
+    lists = {
+        field.name: getattr(algorithm, field.name)
+        for field in dataclasses.fields(algorithm)
+        if isinstance(getattr(algorithm, field.name), tuple)
+    }
+    return dataclasses.replace(algorithm, **{name: value[client] for name, value in lists.items()}) if lists else algorithm
+
+
+class Loop:
+    """One client after another, spread over the CPU's cores: each client on one thread.
+
+    Small matrix products gain more from a core each than from being cut in two.
+    """
+
+    def __init__(self, algorithms: list[Algorithm], problem: Problem, workers: int) -> None:
+        self.algorithms, self.problem = algorithms, problem
+        self.threads = torch.get_num_threads()
+        self.pool = ThreadPoolExecutor(workers) if workers > 1 else None
+
+    def clients(self, server: ServerState, states: list[list[ClientState]], task: Task) -> Any:
+        trials, n = task.ids.shape
+        broadcasts = [self._broadcast(t, server, task) for t in range(trials)]
+
+        def job(place: tuple[int, int]) -> tuple[Upload, ClientState]:
+            t, i = place
+            algorithm = for_client(self.algorithms[t], int(task.ids[t, i]))
+            return algorithm.client(self.problem, broadcasts[t][i], states[t][i], _batches(task, t, i))
+
+        update: list[Params] = [{} for _ in range(trials)]
+        new_risks = torch.empty(trials, n)
+        new_states: list[list[ClientState]] = [[] for _ in range(trials)]
+        for (t, i), (upload, state) in zip(_places(trials, n), self._spread(job, _places(trials, n)), strict=True):
+            share = float(task.weights[t, i])
+            if update[t]:
+                tree.map(lambda total, part: total.add_(part, alpha=share), update[t], upload.update)
+            else:
+                update[t] = tree.map(lambda part: part * share, upload.update)
+            new_risks[t, i] = upload.risk
+            new_states[t].append(state)
+        return tree.stack(update), new_risks, new_states
+
+    def server(self, server: ServerState, update: Params, client_risks: Tensor, ids: Tensor) -> ServerState:
+        trials = [
+            algorithm.server(_row(server, t), _row(update, t), client_risks[t], ids[t])
+            for t, algorithm in enumerate(self.algorithms)
+        ]
+        return tree.stack(trials)
+
+    def personal(self, server: ServerState, states: list[list[ClientState]], task: Task) -> Params:
+        trials, n = task.ids.shape
+        broadcasts = [self._broadcast(t, server, task) for t in range(trials)]
+
+        def job(place: tuple[int, int]) -> Params:
+            t, i = place
+            algorithm = for_client(self.algorithms[t], int(task.ids[t, i]))
+            return algorithm.personal(self.problem, broadcasts[t][i], states[t][i], _batches(task, t, i))
+
+        return tree.split_axis(tree.stack(list(self._spread(job, _places(trials, n)))), trials)
+
+    def measure(self, params: Params, tests: list[Split]) -> Tensor:
+        trials, n = next(iter(params.values())).shape[:2]
+
+        def job(place: tuple[int, int]) -> Tensor:
+            shares = [Split(*(part[place] for part in test)) for test in tests]
+            own = tree.map(lambda leaf: leaf[place], params)
+            return torch.stack([_measure(self.problem, own, share) for share in shares])
+
+        return torch.stack(list(self._spread(job, _places(trials, n)))).unflatten(0, (trials, n))
+
+    def _broadcast(self, t: int, server: ServerState, task: Task) -> list[Broadcast]:
+        sent = self.algorithms[t].broadcast(_row(server, t), task.ids[t])
+        now = int(sent.round)  # a plain number: no tensor arithmetic for the schedule
+        return [Broadcast(sent.params, weight, now) for weight in sent.weight]
+
+    def _spread(self, job: Callable[[tuple[int, int]], Any], places: list[tuple[int, int]]) -> Iterator[Any]:
+        """Results in the order of the places, whatever the order in which they are ready."""
+        if self.pool is None or len(places) == 1:
+            with torch.no_grad():
+                yield from map(job, places)
+            return
+
+        def alone(place: tuple[int, int]) -> Any:
+            torch.set_num_threads(1)  # of this worker; where the product library knows only one number, of all
+            with torch.no_grad():
+                return job(place)
+
+        waiting = [self.pool.submit(alone, place) for place in places][::-1]
+        try:
+            while waiting:
+                yield waiting.pop().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+            torch.set_num_threads(self.threads)
+
+
+class Batched:
+    """All clients of all trials as one batched program: the way to use a GPU."""
+
+    def __init__(self, algorithms: list[Algorithm], problem: Problem, clients: int, device: torch.device) -> None:
+        self.base, self.problem = algorithms[0], problem
+        self.hyper, self.client_hyper = stack_settings(algorithms, clients, device)
+
+    def clients(self, server: ServerState, states: ClientState, task: Task) -> Any:
+        def one(hyper: dict[str, Tensor], broadcast: Broadcast, state: ClientState, data: Split, places: Any) -> Any:
+            algorithm = dataclasses.replace(self.base, **hyper)
+            return algorithm.client(self.problem, broadcast, state, Batches(data, places))
+
+        uploads, states = self._over_clients(one, server, states, task)
+        weights = task.weights
+        update = tree.map(lambda u: torch.einsum("tn,tn...->t...", weights, u), uploads.update)
+        return update, uploads.risk, states
+
+    def server(self, server: ServerState, update: Params, client_risks: Tensor, ids: Tensor) -> ServerState:
+        def one(hyper: dict[str, Tensor], *rest: Any) -> ServerState:
+            return dataclasses.replace(self.base, **hyper).server(*rest)
+
+        return torch.vmap(one)(self.hyper, server, update, client_risks, ids)
+
+    def personal(self, server: ServerState, states: ClientState, task: Task) -> Params:
+        def one(hyper: dict[str, Tensor], broadcast: Broadcast, state: ClientState, data: Split, places: Any) -> Params:
+            algorithm = dataclasses.replace(self.base, **hyper)
+            return algorithm.personal(self.problem, broadcast, state, Batches(data, places))
+
+        return self._over_clients(one, server, states, task)
+
+    def measure(self, params: Params, tests: list[Split]) -> Tensor:
+        trials = next(iter(params.values())).shape[0]
+        flat = tree.flatten_axes(params)
+        one = torch.vmap(lambda p, share: _measure(self.problem, p, share))
+        return torch.stack([one(flat, tree.flatten_axes(test)) for test in tests], -1).unflatten(0, (trials, -1))
+
+    def _over_clients(self, one: Callable[..., Any], server: ServerState, states: ClientState, task: Task) -> Any:
+        trials, n = task.ids.shape
+
+        def send(hyper: dict[str, Tensor], server: ServerState, ids: Tensor) -> Broadcast:
+            return dataclasses.replace(self.base, **hyper).broadcast(server, ids)
+
+        sent = torch.vmap(send)(self.hyper, server, task.ids)
+
+        def to_each(leaf: Tensor) -> Tensor:  # [T, ...] -> [T * n, ...]
+            return leaf[:, None].expand(trials, n, *leaf.shape[1:]).flatten(0, 1)
+
+        broadcast = Broadcast(tree.map(to_each, sent.params), sent.weight.flatten(), to_each(sent.round))
+        rows = {
+            name: (leaf.gather(1, task.ids) if leaf.ndim == 2 else leaf[:, None].expand(trials, n)).flatten()
+            for name, leaf in self.client_hyper.items()
+        }
+        data, states = tree.flatten_axes(task.data), tree.flatten_axes(states)
+        places = None if task.places is None else task.places.flatten(0, 1)
+        batched = torch.vmap(one, in_dims=(0, 0, 0, 0, None if places is None else 0))
+        return tree.split_axis(batched(rows, broadcast, states, data, places), trials)
+
+
+def stack_settings(
+    algorithms: list[Algorithm], clients: int, device: torch.device
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The settings that differ between trials as [T] for the server, and those and per-client ones ([T, N]) for clients."""
+    server, client = {}, {}
+    for name in varying_fields(algorithms[0]):
+        values = [getattr(algorithm, name) for algorithm in algorithms]
+        if any(isinstance(value, tuple) for value in values):
+            rows = [value if isinstance(value, tuple) else (value,) * clients for value in values]
+            client[name] = torch.tensor(rows, dtype=torch.float32, device=device)
+        elif len(set(values)) > 1:
+            server[name] = client[name] = torch.tensor(values, dtype=torch.float32, device=device)
+    return server, client
+
+
+def _measure(problem: Problem, params: Params, share: Split) -> Tensor:
+    return risks.measure(problem.task, problem.model.apply(params, share.x), share.y, share.context)
+
+
+def _row(stacked: Any, t: int) -> Any:
+    return tree.over(lambda leaf: leaf[t], stacked)
+
+
+def _batches(task: Task, t: int, i: int) -> Batches:
+    data = Split(*(part[t, i] for part in task.data))
+    return Batches(data, None if task.places is None else task.places[t, i])
+
+
+def _places(trials: int, n: int) -> list[tuple[int, int]]:
+    return [(t, i) for t in range(trials) for i in range(n)]

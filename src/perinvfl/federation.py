@@ -1,0 +1,54 @@
+"""What every data source ends in: N clients, samples labelled with the context they came from."""
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from torch import Tensor
+
+Task = Literal["binary", "multiclass", "regression"]
+
+
+class Split(NamedTuple):
+    """Samples of N clients, padded to the same length. One client's share drops the leading axis."""
+
+    x: Tensor  # [N, M, ...]
+    y: Tensor  # [N, M] float for binary and regression, int64 for multiclass
+    context: Tensor  # [N, M] int64: which context a sample came from; -1 is padding, which comes last
+
+
+@dataclass(frozen=True)
+class Federation:
+    """The data of one federated problem.
+
+    >>> from perinvfl.data.random import random_federation
+    >>> federation = random_federation(clients=3, contexts=2, samples=10, shape=(4,))
+    >>> federation.train.x.shape, federation.clients, federation.contexts
+    (torch.Size([3, 10, 4]), 3, 2)
+    """
+
+    name: str
+    task: Task
+    outputs: int  # logits the model must give: 1 for binary and regression
+    contexts: int  # K: the largest number of training contexts at any client
+    train: Split
+    tests: dict[str, Split]  # the spectrum: test contexts by name, each [N, M_test, ...]
+    spectrum: tuple[str, ...]  # names of the out-of-distribution cases averaged in tables, in order
+    validation: Split | None = None  # held out from the clients' own training contexts
+    notes: dict[str, object] = field(default_factory=dict)  # facts for the record (constant predictor, ...)
+
+    @property
+    def clients(self) -> int:
+        return self.train.y.shape[0]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.train.x.shape[2:])
+
+    @property
+    def sizes(self) -> Tensor:
+        """[N] samples each client really has."""
+        return (self.train.context >= 0).sum(1)
+
+    @property
+    def contexts_per_client(self) -> list[int]:
+        return [int(row[row >= 0].unique().numel()) for row in self.train.context]

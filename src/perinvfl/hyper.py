@@ -1,0 +1,89 @@
+"""Hyper-parameters as declared dataclass fields: default, symbol in the paper, meaning, bounds and search range together.
+
+One declaration serves the typed TOML reader, `perinvfl list`, and random search.
+"""
+
+import dataclasses
+import math
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from perinvfl.errors import UserError
+
+
+@dataclass(frozen=True)
+class LogUniform:
+    low: float
+    high: float
+
+    def draw(self, rng: random.Random) -> float:
+        return math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
+
+    def __str__(self) -> str:
+        return f"{self.low:g} to {self.high:g}, log"
+
+
+@dataclass(frozen=True)
+class OneOf:
+    options: tuple[Any, ...]
+
+    def draw(self, rng: random.Random) -> Any:
+        return rng.choice(self.options)
+
+    def __str__(self) -> str:
+        return "one of " + ", ".join(str(option) for option in self.options)
+
+
+def hyper(
+    default: Any,
+    doc: str,
+    *,
+    symbol: str = "",
+    search: LogUniform | OneOf | None = None,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    stacks: bool = False,
+) -> Any:
+    """Declare one field. `stacks`: a whole number that may still differ between the trials of one batched sweep."""
+    bounds = {"least": least, "above": above, "most": most}
+    return dataclasses.field(
+        default=default, metadata={"doc": doc, "symbol": symbol, "search": search, "stacks": stacks, **bounds}
+    )
+
+
+def check_bounds(settings: Any, where: str) -> None:
+    """Raise for the first field outside the bounds it was declared with."""
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        for number in _numbers(value):
+            least, above, most = (field.metadata.get(bound) for bound in ("least", "above", "most"))
+            if not math.isfinite(number):
+                raise UserError(f"{where}.{field.name} = {value}: must be a finite number.")
+            if least is not None and number < least:
+                raise UserError(f"{where}.{field.name} = {value}: must be at least {least}.")
+            if above is not None and number <= above:
+                raise UserError(f"{where}.{field.name} = {value}: must be greater than {above}.")
+            if most is not None and number > most:
+                raise UserError(f"{where}.{field.name} = {value}: must be at most {most}.")
+
+
+def _numbers(value: Any) -> list[float]:
+    if isinstance(value, bool):
+        return []
+    if isinstance(value, int | float):
+        return [value]
+    if isinstance(value, tuple):
+        return [number for item in value for number in _numbers(item)]
+    return []
+
+
+def draw(settings: Any, rng: random.Random, held: frozenset[str]) -> Any:
+    """A random setting: every field with a search range is drawn anew, except those held."""
+    drawn = {
+        field.name: field.metadata["search"].draw(rng)
+        for field in dataclasses.fields(settings)
+        if field.metadata.get("search") is not None
+    }
+    return dataclasses.replace(settings, **{name: value for name, value in drawn.items() if name not in held})

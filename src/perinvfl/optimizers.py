@@ -1,0 +1,45 @@
+"""Steps as pure functions: (gradient, moments) -> (what to add to the parameters, new moments)."""
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from perinvfl import tree
+from perinvfl.tree import Params
+
+Kind = Literal["sgd", "adam"]
+
+
+class Moments(NamedTuple):
+    """Adam's memory; empty for plain gradient steps."""
+
+    mean: Params
+    square: Params
+    count: Params  # {"count": number of steps taken}
+
+
+def start(kind: Kind, params: Params) -> Moments:
+    if kind == "sgd":
+        return Moments({}, {}, {})
+    zeros = tree.map(torch.zeros_like, params)
+    return Moments(zeros, tree.map(torch.clone, zeros), {"count": next(iter(params.values())).new_zeros(())})
+
+
+def step(kind: Kind, gradient: Params, moments: Moments, rate: float | Tensor) -> tuple[Params, Moments]:
+    """The paper's plain step -rate * gradient, or Adam's (Kingma & Ba 2015, with its usual constants)."""
+    if kind == "sgd":
+        return tree.map(lambda g: g * -rate, gradient), moments
+    count = moments.count["count"] + 1
+    mean = tree.map(lambda m, g: 0.9 * m + 0.1 * g, moments.mean, gradient)
+    square = tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, moments.square, gradient)
+    mean_scale, square_scale = 1 / (1 - 0.9**count), 1 / (1 - 0.999**count)
+    move = tree.map(lambda m, v: -rate * (m * mean_scale) / ((v * square_scale).sqrt() + 1e-8), mean, square)
+    return move, Moments(mean, square, {"count": count})
+
+
+def forget(moments: Moments, when: bool | Tensor) -> Moments:
+    """Moments set to zero where `when` holds: a penalty that switches on makes the old ones wrong."""
+    if isinstance(when, bool) and not when:
+        return moments
+    return tree.over(lambda m: torch.where(torch.as_tensor(when, device=m.device), torch.zeros_like(m), m), moments)

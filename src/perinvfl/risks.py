@@ -1,0 +1,76 @@
+"""Risks and invariance penalties: pure functions of (logits, y, context) for one client.
+
+Contexts are labels on samples, so a per-context risk is a masked mean; -1 marks padding. IRMv1 (Arjovsky et al. 2019)
+needs no double backward: the gradient of the risk in a scalar classifier w at w = 1 is itself a mean over samples.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from perinvfl.federation import Task
+
+
+def losses(task: Task, logits: Tensor, y: Tensor) -> Tensor:
+    """[B] loss of each sample from [B, outputs] logits."""
+    if task == "binary":
+        return F.binary_cross_entropy_with_logits(logits[:, 0], y, reduction="none")
+    if task == "multiclass":
+        return -torch.log_softmax(logits, 1).gather(1, y[:, None])[:, 0]
+    return (logits[:, 0] - y).square()
+
+
+def scale_gradients(task: Task, logits: Tensor, y: Tensor) -> Tensor:
+    """[B] derivative of each sample's loss in w at w = 1, for the predictor w * logits."""
+    if task == "binary":
+        z = logits[:, 0]
+        return (torch.sigmoid(z) - y) * z
+    if task == "multiclass":
+        expected = (torch.softmax(logits, 1) * logits).sum(1)
+        return expected - logits.gather(1, y[:, None])[:, 0]
+    z = logits[:, 0]
+    return 2 * (z - y) * z
+
+
+def membership(context: Tensor, contexts: int) -> Tensor:
+    """[B, K] one where a sample belongs to a context; padding belongs to none."""
+    return (context[:, None] == torch.arange(contexts, device=context.device)).to(torch.float32)
+
+
+def context_means(values: Tensor, member: Tensor) -> Tensor:
+    """[K] mean of values in each context; 0 where the context has no sample."""
+    return (values[:, None] * member).sum(0) / member.sum(0).clamp(min=1)
+
+
+def pooled(context: Tensor) -> Tensor:
+    """[B] one context for all real samples: D_i as a whole."""
+    return context.clamp(max=0)
+
+
+def context_penalties(task: Task, logits: Tensor, y: Tensor, member: Tensor, paired: bool) -> Tensor:
+    """[K] IRMv1 penalty of each context: the squared scale-gradient.
+
+    paired: the product over two halves of the batch (even and odd places), unbiased for a mini-batch drawn with
+    replacement; the square of one mini-batch mean is biased upward by its variance.
+    """
+    gradients = scale_gradients(task, logits, y)
+    if not paired:
+        return context_means(gradients, member).square()
+    return context_means(gradients[::2], member[::2]) * context_means(gradients[1::2], member[1::2])
+
+
+def raise_weights(q: Tensor, risks: Tensor, present: Tensor, step: float | Tensor) -> Tensor:
+    """GroupDRO's update (Sagawa et al. 2020): q_g <- q_g exp(step * R_g), normalised over the groups present."""
+    raised = q * torch.exp(step * risks.detach()) * present
+    return raised / raised.sum(-1, keepdim=True)
+
+
+def measure(task: Task, logits: Tensor, y: Tensor, context: Tensor) -> Tensor:
+    """Accuracy (mean squared error for regression) over the real samples."""
+    if task == "binary":
+        right = ((logits[:, 0] > 0) == (y > 0.5)).float()
+    elif task == "multiclass":
+        right = (logits.argmax(1) == y).float()
+    else:
+        right = (logits[:, 0] - y).square()
+    return context_means(right, membership(pooled(context), 1))[0]

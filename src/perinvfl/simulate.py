@@ -1,0 +1,286 @@
+"""The simulator: rounds of one federated algorithm on one machine, for one trial or many at once.
+
+>>> from perinvfl.algorithms import FedAvg
+>>> from perinvfl.data.random import random_federation
+>>> simulation = Simulation([FedAvg(learning_rate=0.5)], [random_federation()], seeds=[0])
+>>> for _ in range(3):
+...     risks = simulation.round()
+>>> risks.shape  # trials, clients
+torch.Size([1, 3])
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from perinvfl import tree
+from perinvfl.algorithms.base import Algorithm, ClientState, ServerState
+from perinvfl.errors import UserError
+from perinvfl.executors import Batched, Executor, Loop, Task
+from perinvfl.federation import Federation, Split
+from perinvfl.hyper import hyper
+from perinvfl.models import ModelSettings, Precision, build_model
+from perinvfl.problem import Problem, autograd_gradient, functional_gradient
+from perinvfl.seeding import generator
+from perinvfl.store import Rows, Stacked, unstack
+from perinvfl.tree import Params
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a run is carried out, whatever the algorithm."""
+
+    rounds: int = hyper(100, "communication rounds", symbol="T", least=1)
+    batch_size: int = hyper(0, "samples in a batch, drawn with replacement; 0 is all of a client's data", least=0)
+    fraction: float = hyper(1.0, "share of the clients that take part in a round", above=0, most=1)
+    weights: Literal["uniform", "samples"] = hyper("uniform", "weight of a client in the mean (the paper's is uniform)")
+    evaluate_every: int = hyper(10, "rounds between evaluations; the last round is always evaluated", least=1)
+    executor: Literal["auto", "vmap", "loop"] = hyper("auto", "all clients as one program, or one after another")
+    device: Literal["auto", "cpu", "cuda"] = hyper("auto", "where to train")
+    precision: Precision = hyper("float32", "arithmetic of the matrix products")
+    at_rest: Literal["memory", "disk"] = hyper("memory", "where states of clients that sit out are kept")
+
+
+class Simulation:
+    """T trials of one algorithm, each with its own settings and seed, in step with each other."""
+
+    def __init__(
+        self,
+        algorithms: list[Algorithm],
+        federations: list[Federation],  # one for all trials, or one a trial
+        seeds: list[int],
+        training: Training = Training(),
+        model: ModelSettings = ModelSettings(),
+        folder: Path | None = None,  # for states at rest on disk
+    ) -> None:
+        self.training, self.seeds, self.federation = training, seeds, federations[0]
+        self.device = pick_device(training.device)
+        self.trials, self.clients = len(algorithms), self.federation.clients
+        batched = training.executor == "vmap" or (training.executor == "auto" and self.device.type == "cuda")
+        if training.precision == "tf32":
+            torch.backends.cuda.matmul.allow_tf32 = True
+        self.model = build_model(model, self.federation.shape, self.federation.outputs, training.precision)
+        self.problem = Problem(
+            model=self.model,
+            task=self.federation.task,
+            contexts=self.federation.contexts,
+            clients=self.clients,
+            paired=training.batch_size > 0,
+            gradient_of=functional_gradient if batched else autograd_gradient,
+        )
+        self.algorithms = algorithms
+        self.executor: Executor = (
+            Batched(algorithms, self.problem, self.clients, self.device)
+            if batched
+            else Loop(algorithms, self.problem, workers=torch.get_num_threads() if self.device.type == "cpu" else 1)
+        )
+        dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
+        self.data = _stack_splits([f.train for f in federations], self.trials, self.device, dtype)
+        self.tests = {
+            name: _stack_splits([f.tests[name] for f in federations], self.trials, self.device, dtype)
+            for name in self.federation.tests
+        }
+        if self.federation.validation is not None:
+            held_out = [f.validation for f in federations if f.validation is not None]
+            self.tests["validation"] = _stack_splits(held_out, self.trials, self.device, dtype)
+        self.sizes = torch.stack([f.sizes for f in federations]).expand(self.trials, -1)  # [T, N]
+
+        starts = [
+            tree.map(lambda leaf: leaf.to(self.device), self.model.init(generator(seed, "weights"))) for seed in seeds
+        ]
+        pairs = list(zip(algorithms, starts, strict=True))
+        self.server: ServerState = tree.stack([a.init_server(params, self.clients) for a, params in pairs])
+        client_states = [a.init_client(params, self.federation.contexts) for a, params in pairs]
+        self.store: Stacked | Rows
+        if batched and training.at_rest == "memory":
+            self.store = Stacked(tree.stack(client_states), self.clients)
+        else:
+            at_rest = [tree.over(lambda leaf: leaf.cpu(), state) for state in client_states]
+            self.store = Rows(at_rest if batched else client_states, self.clients, self._rest_folder(folder))
+        self.rounds_done = 0
+        # [T] the round after which a trial was no longer finite; -1 while all is well.
+        self.broken = torch.full((self.trials,), -1, device=self.device)
+        if batched and training.fraction == 1:
+            self.data = Split(*(part.contiguous() for part in self.data))
+        self._graph: _Graph | None = None
+        self._can_capture = self.device.type == "cuda" and isinstance(self.store, Stacked) and training.fraction == 1
+
+    def round(self) -> Tensor:
+        """Do one round; the risks R(ν^t; D_i) of the clients that took part, [T, n]."""
+        t = self.rounds_done
+        ids = self.participants(t)
+        places = self.places(t, ids, self.algorithms[0].batches_per_round(), "batches")
+        if self._can_capture:
+            if self._graph is None:
+                self._graph = _Graph(self, ids, places)
+            risks = self._graph.replay(places)
+        else:
+            risks = self._advance(self._task(ids, places))
+        self.rounds_done += 1
+        return risks
+
+    def evaluate(self, client_chunk: int = 64) -> dict[str, dict[str, Tensor]]:
+        """{"personal" | "global": {test context: [T, N]}} accuracy (mean squared error for regression)."""
+        kinds = [kind for kind in ("personal", "global") if getattr(self.algorithms[0], f"has_{kind}")]
+        columns: dict[str, list[Tensor]] = {kind: [] for kind in kinds}
+        for first in range(0, self.clients, client_chunk):
+            ids = torch.arange(first, min(first + client_chunk, self.clients), device=self.device)
+            ids = ids.expand(self.trials, -1)
+            tests = [self._share(test, ids) for test in self.tests.values()]
+            for kind in kinds:
+                params = self.personal_models(ids) if kind == "personal" else self._global_for(ids)
+                columns[kind].append(self.executor.measure(params, tests))
+        measured = {kind: torch.cat(parts, 1).cpu() for kind, parts in columns.items()}  # [T, N, tests]
+        return {kind: dict(zip(self.tests, table.unbind(-1), strict=True)) for kind, table in measured.items()}
+
+    def personal_models(self, ids: Tensor) -> Params:
+        """What the clients ids [T, n] predict with now, [T, n, ...]."""
+        steps = self.algorithms[0].batches_at_end()
+        places = self.places(self.rounds_done, ids, steps, "fine-tuning") if steps else None
+        return self.executor.personal(self.server, self._take(ids), self._task(ids, places))
+
+    def _global_for(self, ids: Tensor) -> Params:
+        return tree.map(lambda leaf: leaf[:, None].expand(*ids.shape, *leaf.shape[1:]), self.server.params)
+
+    def participants(self, round: int) -> Tensor:
+        """[T, n] who takes part."""
+        count = max(1, round_half_up(self.training.fraction * self.clients))
+        if count == self.clients:
+            return torch.arange(self.clients, device=self.device).expand(self.trials, -1)
+        drawn = [
+            torch.randperm(self.clients, generator=generator(seed, "participants", round))[:count].sort().values
+            for seed in self.seeds
+        ]
+        return torch.stack(drawn).to(self.device)
+
+    def places(self, round: int, ids: Tensor, steps: int, purpose: str) -> Tensor | None:
+        """[T, n, steps, B] drawn by (seed, client, round) alone, so that a deployed client draws the same."""
+        size = self.training.batch_size
+        if size == 0:
+            return None
+        drawn = [
+            torch.randint(int(self.sizes[t, i]), (steps, size), generator=generator(seed, purpose, i, round))
+            for t, seed in enumerate(self.seeds)
+            for i in ids[t].tolist()
+        ]
+        return torch.stack(drawn).unflatten(0, (self.trials, -1)).to(self.device)
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything needed to go on from here, by name."""
+        saved = tree.named_leaves(self.server, "server") | self.store.snapshot()
+        return saved | {"broken": self.broken, "rounds_done": torch.tensor(self.rounds_done)}
+
+    def restore(self, saved: dict[str, Tensor]) -> None:
+        self.server = tree.fill(self.server, saved, "server")
+        self.store.restore(saved)
+        self.broken = saved["broken"].to(self.device)
+        self.rounds_done = int(saved["rounds_done"])
+        self._graph = None
+
+    def _advance(self, task: Task) -> Tensor:
+        states = self._take(task.ids)
+        update, risks, states = self.executor.clients(self.server, states, task)
+        self.server = self.executor.server(self.server, update, risks, task.ids)
+        fine = self._finite(risks, states)
+        self._put(task.ids, states)
+        self.broken = torch.where((self.broken < 0) & ~fine, self.server.round.long(), self.broken)
+        return risks
+
+    def _finite(self, risks: Tensor, states: ClientState | list[list[ClientState]]) -> Tensor:
+        """[T] whether the risks, the global and the personal models are still numbers.
+
+        One small leaf tells: a loss that is not finite makes the gradient of the last layer so.
+        """
+        fine = torch.isfinite(risks).all(1) & torch.isfinite(_smallest(self.server.params)).flatten(1).all(1)
+        if isinstance(states, ClientState):
+            leaf = _smallest(states.personal)
+        else:
+            leaf = torch.stack([torch.stack([_smallest(state.personal) for state in row]) for row in states])
+        return fine & torch.isfinite(leaf).flatten(1).all(1).to(fine.device)
+
+    def _task(self, ids: Tensor, places: Tensor | None) -> Task:
+        if self.training.weights == "samples":
+            sizes = self.sizes.to(ids.device).gather(1, ids).float()
+            weights = sizes / sizes.sum(1, keepdim=True)
+        else:
+            weights = torch.full(ids.shape, 1 / ids.shape[1], device=ids.device)
+        return Task(ids, self._share(self.data, ids), places, weights)
+
+    def _share(self, split: Split, ids: Tensor) -> Split:
+        if ids.shape[1] == self.clients:
+            return split
+        trial = torch.arange(self.trials, device=ids.device)[:, None]
+        return Split(*(part[trial, ids] for part in split))
+
+    def _take(self, ids: Tensor) -> object:
+        states = self.store.take(ids)
+        if isinstance(states, list) and isinstance(self.executor, Batched):
+            stacked = tree.stack([tree.stack(row) for row in states])
+            return tree.over(lambda leaf: leaf.to(self.device), stacked)
+        return states
+
+    def _put(self, ids: Tensor, states: object) -> None:
+        if isinstance(self.store, Rows) and isinstance(self.executor, Batched):
+            states = unstack(states, *ids.shape)
+        self.store.put(ids, states)  # type: ignore[arg-type]
+
+    def _rest_folder(self, folder: Path | None) -> Path | None:
+        if self.training.at_rest == "memory":
+            return None
+        if folder is None:
+            raise UserError('training.at_rest = "disk" needs an output folder to keep the states in.')
+        return folder
+
+
+class _Graph:
+    """One round captured as a CUDA graph: launch overhead, most of a small round's time, is paid once."""
+
+    def __init__(self, simulation: Simulation, ids: Tensor, places: Tensor | None) -> None:
+        self.places = None if places is None else places.clone()
+        task = simulation._task(ids, self.places)
+        kept = tree.over(torch.clone, (simulation.server, simulation.store.states, simulation.broken))  # type: ignore[union-attr]
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                simulation._advance(task)
+        torch.cuda.current_stream().wait_stream(stream)
+        server, states, simulation.broken = kept
+        tree.over(lambda now, was: now.copy_(was), simulation.store.states, states)  # type: ignore[union-attr]
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            simulation.server = server
+            self.risks = simulation._advance(task)
+            tree.over(lambda now, new: now.copy_(new), (server, kept[2]), (simulation.server, simulation.broken))
+        simulation.server, simulation.broken = server, kept[2]
+
+    def replay(self, places: Tensor | None) -> Tensor:
+        if self.places is not None and places is not None:
+            self.places.copy_(places)
+        self.graph.replay()
+        return self.risks
+
+
+def pick_device(asked: str) -> torch.device:
+    if asked == "cuda" and not torch.cuda.is_available():
+        raise UserError('training.device = "cuda": no CUDA device is available here; use "cpu" or "auto".')
+    return torch.device("cuda" if asked == "cuda" or (asked == "auto" and torch.cuda.is_available()) else "cpu")
+
+
+def round_half_up(value: float) -> int:
+    return int(value + 0.5)
+
+
+def _smallest(params: Params) -> Tensor:
+    return min(params.values(), key=lambda leaf: leaf.numel()) if params else torch.zeros(1, 1)
+
+
+def _stack_splits(splits: list[Split], trials: int, device: torch.device, dtype: torch.dtype) -> Split:
+    """[T, N, M, ...]; one split for all trials is shown to each without a copy."""
+    moved = [Split(s.x.to(device, dtype), s.y.to(device), s.context.to(device)) for s in splits]
+    if len(moved) == 1:
+        return Split(*(part.expand(trials, *part.shape) for part in moved[0]))
+    return Split(*(torch.stack(parts) for parts in zip(*moved, strict=True)))

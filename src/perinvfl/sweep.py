@@ -1,0 +1,43 @@
+"""Random search over the ranges declared on an algorithm's fields, and which trials can run as one program."""
+
+import dataclasses
+import random
+
+from perinvfl import hyper
+from perinvfl.errors import UserError
+from perinvfl.executors import varying_fields
+from perinvfl.experiment import Experiment, Trial
+
+
+def search(experiment: Experiment, trials: int, search_seed: int) -> Experiment:
+    """For each algorithm of the file, that many settings; the same settings for each of the file's seeds."""
+    drawn = []
+    for trial in experiment.trials:
+        rng = random.Random(f"{search_seed} {trial.label}")
+        for number in range(trials):
+            setting = _draw_until_sane(trial, rng)
+            drawn.append(dataclasses.replace(trial, algorithm=setting, label=f"{trial.label} #{number}"))
+    return Experiment(experiment.name, tuple(drawn))
+
+
+def _draw_until_sane(trial: Trial, rng: random.Random) -> object:
+    for _ in range(1000):
+        setting = hyper.draw(trial.algorithm, rng, trial.held)
+        try:
+            setting.check(trial.algorithm_name)  # a setting that must diverge is not worth a trial
+            return setting
+        except UserError as error:
+            refused = error
+    raise UserError(f"No setting of {trial.label} within the search ranges can work: {refused}")
+
+
+def together(trials: tuple[Trial, ...], most: int) -> list[list[Trial]]:
+    """Groups whose members differ only in seed and in numbers that enter the arithmetic."""
+    groups: dict[tuple[object, ...], list[Trial]] = {}
+    for trial in trials:
+        algorithm = trial.algorithm
+        varying = varying_fields(algorithm)
+        fixed = tuple((f.name, getattr(algorithm, f.name)) for f in dataclasses.fields(algorithm) if f.name not in varying)
+        key = (trial.benchmark, trial.data, trial.model, trial.training, trial.algorithm_name, fixed)
+        groups.setdefault(key, []).append(trial)
+    return [group[first : first + most] for group in groups.values() for first in range(0, len(group), most)]

@@ -1,0 +1,247 @@
+"""Carry out an experiment: train, evaluate, record, survive being killed. `python -m perinvfl.train FILE.toml`.
+
+Needs torch and the standard library only, so it runs on a machine where nothing can be installed.
+"""
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from perinvfl import checkpoint
+from perinvfl.checkpoint import writing
+from perinvfl.errors import UserError
+from perinvfl.experiment import Experiment, Trial, read_experiment
+from perinvfl.records import Run, Writer, environment, read_run, run_id
+from perinvfl.simulate import Simulation
+from perinvfl.sweep import search, together
+
+CHECKPOINT = "checkpoint.pt"
+# A checkpoint is written after a round unless writing would take more than about a twentieth of the time.
+CHECKPOINT_SHARE = 20.0
+
+
+class Watch:
+    """What is told about work under way; the base tells nothing."""
+
+    def skipped(self, trial: Trial, run: Run) -> None: ...
+    def started(self, trials: list[Trial], rounds_done: int) -> None: ...
+    def round(self, trials: list[Trial], rounds_done: int, risk: float | None) -> None: ...
+    def evaluated(self, trials: list[Trial], rounds_done: int, mean: float | None) -> None: ...
+    def broke(self, trial: Trial, round: int) -> None: ...
+    def finished(self, trials: list[Trial], seconds: float) -> None: ...
+
+
+class Plain(Watch):
+    """One line an event, for logs."""
+
+    def __init__(self, say: Callable[[str], None] = print) -> None:
+        self.say = say
+
+    def skipped(self, trial: Trial, run: Run) -> None:
+        self.say(f"{trial.label}, seed {trial.seed}: already done, nothing to do ({run.folder})")
+
+    def started(self, trials: list[Trial], rounds_done: int) -> None:
+        goes_on = f", going on after round {rounds_done}" if rounds_done else ""
+        self.say(f"{_names(trials)}: {trials[0].training.rounds} rounds{goes_on}")
+
+    def evaluated(self, trials: list[Trial], rounds_done: int, mean: float | None) -> None:
+        told = "" if mean is None else f", mean over the spectrum {mean:.4f}"
+        self.say(f"{_names(trials)}: round {rounds_done}{told}")
+
+    def broke(self, trial: Trial, round: int) -> None:
+        self.say(broken_sentence(trial, round))
+
+    def finished(self, trials: list[Trial], seconds: float) -> None:
+        self.say(f"{_names(trials)}: done in {seconds:.1f} s")
+
+
+def train(experiment: Experiment, out: Path, watch: Watch, most_together: int = 1) -> list[Path]:
+    """Run every trial that is not finished yet; the folders of all of them, in order."""
+    waiting: list[Trial] = []
+    for trial in experiment.trials:
+        run = read_run(out / trial.folder)
+        if run is not None and run.finished:
+            watch.skipped(trial, run)
+        else:
+            waiting.append(trial)
+    order = {trial.id: number for number, trial in enumerate(experiment.trials)}
+    for group in together(tuple(waiting), most_together):
+        _Group(group, out, watch, experiment.name, order).run()
+    return [out / trial.folder for trial in experiment.trials]
+
+
+class _Group:
+    """Trials run as one program; usually one."""
+
+    def __init__(self, trials: list[Trial], out: Path, watch: Watch, name: str, order: dict[str, int]) -> None:
+        self.trials, self.watch, self.name, self.order = trials, watch, name, order
+        self.writers = [Writer(out / trial.folder) for trial in trials]
+        if len(trials) == 1:
+            self.folder, self.checkpoint = out / trials[0].folder, out / trials[0].folder / CHECKPOINT
+        else:
+            self.folder = out / ".together"
+            self.checkpoint = self.folder / f"{run_id({'trials': [trial.id for trial in trials]})}.pt"
+            with writing(self.folder):
+                self.folder.mkdir(parents=True, exist_ok=True)
+        self.told_broken: set[int] = set()
+
+    def run(self) -> None:
+        first = self.trials[0]
+        saved = checkpoint.load(self.checkpoint) if self.checkpoint.exists() else None
+        seeds = [trial.seed for trial in self.trials]
+        one_draw = len(set(seeds)) == 1
+        simulation = Simulation(
+            [trial.algorithm for trial in self.trials],
+            [first.federation()] if one_draw else [trial.federation() for trial in self.trials],
+            seeds,
+            first.training,
+            first.model,
+            folder=self.folder / "at_rest",
+        )
+        if saved is not None:
+            self._restore(simulation, saved)
+        else:
+            self._start(simulation)
+        self.watch.started(self.trials, simulation.rounds_done)
+        began = time.perf_counter()
+        self._train(simulation, first.training.rounds, first.training.evaluate_every)
+        self._finish(simulation, time.perf_counter() - began)
+
+    def _train(self, simulation: Simulation, rounds: int, evaluate_every: int) -> None:
+        on_cpu = simulation.device.type == "cpu"
+        written, cost, began = time.perf_counter(), 0.0, time.perf_counter()
+        while simulation.rounds_done < rounds and len(self.told_broken) < len(self.trials):
+            risks = simulation.round()
+            done = simulation.rounds_done
+            due = done % evaluate_every == 0 or done == rounds
+            if on_cpu or due:
+                self._look_for_broken(simulation)
+            self.watch.round(self.trials, done, float(risks.mean()) if on_cpu or due else None)
+            if due:
+                self._evaluate(simulation, risks, time.perf_counter() - began)
+            if time.perf_counter() - written >= CHECKPOINT_SHARE * cost or done == rounds:
+                before = time.perf_counter()
+                checkpoint.save(self.checkpoint, simulation.state())
+                simulation.store.settle()
+                written = time.perf_counter()
+                cost = written - before
+
+    def _start(self, simulation: Simulation) -> None:
+        for trial, writer in zip(self.trials, self.writers, strict=True):
+            writer.path.unlink(missing_ok=True)  # what a run killed before its first checkpoint left
+            writer.write(
+                "start",
+                id=trial.id,
+                experiment=self.name,
+                order=self.order[trial.id],
+                asked=trial.asked(),
+                spectrum=list(simulation.federation.spectrum),
+                task=simulation.federation.task,
+                clients=simulation.clients,
+                notes=trial.federation().notes,
+                environment=environment(simulation.device),
+                began=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            )
+
+    def _restore(self, simulation: Simulation, saved: dict[str, torch.Tensor]) -> None:
+        try:
+            simulation.restore(saved)
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise UserError(
+                f"The checkpoint {self.checkpoint} does not fit this run ({type(error).__name__}); "
+                "delete it to start the run again."
+            ) from error
+        for writer in self.writers:
+            writer.rewind(simulation.rounds_done)
+        self.told_broken = {t for t, round in enumerate(simulation.broken.tolist()) if round >= 0}
+
+    def _evaluate(self, simulation: Simulation, risks: torch.Tensor, seconds: float) -> None:
+        measured = simulation.evaluate()
+        lead = measured.get("personal") or measured["global"]
+        for t, writer in enumerate(self.writers):
+            if t not in self.told_broken:
+                writer.write(
+                    "evaluation",
+                    round=simulation.rounds_done,
+                    seconds=round(seconds, 3),
+                    risks=_rounded(risks[t]),
+                    **{
+                        kind: {name: _rounded(row[t]) for name, row in cases.items()} for kind, cases in measured.items()
+                    },
+                )
+        sound = [t for t in range(len(self.trials)) if t not in self.told_broken]
+        cases = [lead[name][sound].mean() for name in simulation.federation.spectrum]
+        self.watch.evaluated(self.trials, simulation.rounds_done, float(torch.stack(cases).mean()) if sound else None)
+
+    def _look_for_broken(self, simulation: Simulation) -> None:
+        for t, round in enumerate(simulation.broken.tolist()):
+            if round >= 0 and t not in self.told_broken:
+                self.told_broken.add(t)
+                self.writers[t].write("broken", round=round, why=broken_sentence(self.trials[t], round))
+                self.watch.broke(self.trials[t], round)
+
+    def _finish(self, simulation: Simulation, seconds: float) -> None:
+        peak = torch.cuda.max_memory_allocated() if simulation.device.type == "cuda" else 0
+        for t, writer in enumerate(self.writers):
+            if t not in self.told_broken:
+                writer.write("end", round=simulation.rounds_done, seconds=round(seconds, 3), gpu_bytes=peak)
+        if len(self.trials) > 1:
+            self.checkpoint.unlink(missing_ok=True)
+        self.watch.finished(self.trials, seconds)
+
+
+def broken_sentence(trial: Trial, round: int) -> str:
+    settings = trial.asked()["algorithm"]
+    told = ", ".join(f"{key} = {value}" for key, value in settings.items() if key not in ("name", "label"))
+    return f"{trial.label}, seed {trial.seed}: no longer finite after round {round}, stopped ({told})"
+
+
+def _names(trials: list[Trial]) -> str:
+    first = f"{trials[0].label}, seed {trials[0].seed}"
+    return first if len(trials) == 1 else f"{first} and {len(trials) - 1} more"
+
+
+def _rounded(row: torch.Tensor) -> list[float | None]:
+    return [round(value, 6) if math.isfinite(value) else None for value in row.tolist()]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m perinvfl.train", description=__doc__)
+    parser.add_argument("file", type=Path, help="experiment file")
+    parser.add_argument("--out", type=Path, default=Path("runs"), help="folder for the records")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="replace one setting")
+    parser.add_argument("--trials", type=int, default=0, help="random search with this many settings an algorithm")
+    parser.add_argument("--search-seed", type=int, default=0, help="seed of the random search")
+    parser.add_argument("--together", type=int, default=64, help="most trials in one program of a search")
+    given = parser.parse_args(arguments)
+    return guarded(lambda: _main(given))
+
+
+def _main(given: Any) -> None:
+    experiment = read_experiment(given.file, given.set)
+    if given.trials:
+        experiment = search(experiment, given.trials, given.search_seed)
+    train(experiment, given.out / experiment.name, Plain(), most_together=given.together)
+
+
+def guarded(work: Callable[[], None]) -> int:
+    """Exit code of the work; a user's mistake is one sentence and code 2."""
+    try:
+        work()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nStopped. The same command goes on from the last checkpoint.", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

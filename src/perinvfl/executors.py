@@ -82,7 +82,7 @@ class Loop:
             return algorithm.client(self.problem, broadcasts[t][i], states[t][i], _batches(task, t, i))
 
         update: list[Params] = [{} for _ in range(trials)]
-        new_risks = torch.empty(trials, n)
+        new_risks = torch.empty(trials, n, device=task.ids.device)
         new_states: list[list[ClientState]] = [[] for _ in range(trials)]
         for (t, i), (upload, state) in zip(_places(trials, n), self._spread(job, _places(trials, n)), strict=True):
             share = float(task.weights[t, i])

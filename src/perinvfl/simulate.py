@@ -195,11 +195,13 @@ class Simulation:
         One small leaf tells: a loss that is not finite makes the gradient of the last layer so.
         """
         fine = torch.isfinite(risks).all(1) & torch.isfinite(_smallest(self.server.params)).flatten(1).all(1)
-        if isinstance(states, ClientState):
-            leaf = _smallest(states.personal)
-        else:
+        first = states if isinstance(states, ClientState) else states[0][0]
+        if not first.personal:
+            return fine
+        leaf = _smallest(first.personal)
+        if not isinstance(states, ClientState):
             leaf = torch.stack([torch.stack([_smallest(state.personal) for state in row]) for row in states])
-        return fine & torch.isfinite(leaf).flatten(1).all(1).to(fine.device)
+        return fine & torch.isfinite(leaf).flatten(1).all(1)
 
     def _task(self, ids: Tensor, places: Tensor | None) -> Task:
         if self.training.weights == "samples":
@@ -240,7 +242,7 @@ class _Graph:
 
     def __init__(self, simulation: Simulation, ids: Tensor, places: Tensor | None) -> None:
         self.places = None if places is None else places.clone()
-        task = simulation._task(ids, self.places)
+        self.task = task = simulation._task(ids, self.places)  # kept: the graph reads these tensors at every replay
         kept = tree.over(torch.clone, (simulation.server, simulation.store.states, simulation.broken))  # type: ignore[union-attr]
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -275,7 +277,7 @@ def round_half_up(value: float) -> int:
 
 
 def _smallest(params: Params) -> Tensor:
-    return min(params.values(), key=lambda leaf: leaf.numel()) if params else torch.zeros(1, 1)
+    return min(params.values(), key=lambda leaf: leaf.numel())
 
 
 def _stack_splits(splits: list[Split], trials: int, device: torch.device, dtype: torch.dtype) -> Split:

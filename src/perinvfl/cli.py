@@ -1,0 +1,159 @@
+"""The command line. Thin: it reads arguments, calls a room, and turns a user's mistake into one sentence."""
+
+import dataclasses
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table as RichTable
+
+import perinvfl
+from perinvfl.algorithms import ALGORITHMS, settings_of
+from perinvfl.data import BENCHMARKS
+from perinvfl.display import Live, show_table
+from perinvfl.errors import UserError
+from perinvfl.experiment import Experiment, read_experiment
+from perinvfl.models import ModelSettings
+from perinvfl.records import find_runs, read_run
+from perinvfl.simulate import Training, pick_device
+from perinvfl.sweep import search
+from perinvfl.tables import make_table, render
+from perinvfl.train import Plain, Watch, guarded, train
+
+app = typer.Typer(
+    help="Federated learning that is personal to each client and still holds when the world shifts.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+File = Annotated[Path, typer.Argument(help="Experiment file (TOML).")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Replace one setting, such as training.rounds=20.")
+]
+Out = Annotated[Path, typer.Option("--out", help="Folder for the records; each experiment gets a folder inside.")]
+DataRoot = Annotated[
+    Path | None, typer.Option("--data-root", help="Folder of the official idx files, instead of the embedded images.")
+]
+
+
+class Form(StrEnum):
+    md = "md"
+    csv = "csv"
+    latex = "latex"
+    json = "json"
+
+
+@app.command()
+def run(file: File, set: Set = None, out: Out = Path("runs"), data_root: DataRoot = None) -> None:
+    """Train what FILE asks for, then show the table. Killed and started again, it goes on where it was."""
+    experiment = read_experiment(file, _overrides(set, data_root))
+    _carry_out(experiment, out / experiment.name, most_together=1)
+
+
+@app.command()
+def sweep(
+    file: File,
+    trials: Annotated[int, typer.Option("--trials", min=1, help="Settings to draw for each algorithm.")],
+    set: Set = None,
+    out: Out = Path("runs"),
+    data_root: DataRoot = None,
+    search_seed: Annotated[int, typer.Option("--search-seed", help="Seed of the draw.")] = 0,
+    together: Annotated[int, typer.Option("--together", min=1, help="Most trials in one program, on a GPU.")] = 64,
+) -> None:
+    """Random search over the ranges that `perinvfl list` shows; settings named in FILE stay as they are."""
+    experiment = search(read_experiment(file, _overrides(set, data_root)), trials, search_seed)
+    experiment = dataclasses.replace(experiment, name=f"{experiment.name}-sweep")
+    # On a CPU one run already fills the cores, and trials on their own can be resumed on their own.
+    on_gpu = pick_device(experiment.trials[0].training.device).type == "cuda"
+    _carry_out(experiment, out / experiment.name, most_together=together if on_gpu else 1)
+
+
+@app.command()
+def table(
+    folder: Annotated[Path, typer.Argument(help="Folder with runs, such as runs/demo.")],
+    format: Annotated[Form | None, typer.Option("--format", help="For files; without it, a table for the eye.")] = None,
+) -> None:
+    """Show the table of finished runs. Nothing is trained."""
+    made = make_table(find_runs(folder))
+    if format is None:
+        show_table(_console(), made)
+    else:
+        print(render(made, format.value))
+
+
+@app.command("list")
+def list_() -> None:
+    """Algorithms and benchmarks, with their settings, defaults, ranges and the paper's symbols."""
+    console = _console()
+    for name, algorithm in ALGORITHMS.items():
+        fields = settings_of(algorithm)
+        _show_settings(console, f"algorithm {name}: {algorithm.title} ({algorithm.paper})", fields)
+    for name, benchmark in BENCHMARKS.items():
+        _show_settings(console, f"benchmark {name}: {benchmark.doc}", dataclasses.fields(benchmark.settings))
+    _show_settings(console, "[model]", dataclasses.fields(ModelSettings))
+    _show_settings(console, "[training]", dataclasses.fields(Training))
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and leave.")] = False,
+) -> None:
+    if version:
+        print(perinvfl.__version__)
+        raise typer.Exit
+
+
+def _overrides(set: list[str] | None, data_root: Path | None) -> list[str]:
+    root = [] if data_root is None else [f'data.data_root="{data_root.resolve()}"']
+    return [*(set or []), *root]
+
+
+def _carry_out(experiment: Experiment, out: Path, most_together: int) -> None:
+    console = _console()
+    if console.is_terminal:
+        with Live(console) as live:
+            folders = train(experiment, out, live, most_together)
+    else:
+        watch: Watch = Plain(lambda line: print(line, flush=True))
+        folders = train(experiment, out, watch, most_together)
+    runs = [run for run in map(read_run, folders) if run is not None]
+    if all(run.broken is not None for run in runs):
+        raise UserError("Every run became infinite; smaller learning rates are the usual cure.")
+    if runs[0].start["task"] != "regression":
+        show_table(console, make_table(runs))
+    console.print(f"Records: {out}", highlight=False)
+
+
+def _show_settings(console: Console, title: str, fields: Any) -> None:
+    shown = RichTable(title=title, title_justify="left", title_style="bold", expand=False)
+    for column in ("setting", "symbol", "default", "search range", "meaning"):
+        shown.add_column(column, overflow="fold")
+    for field in fields:
+        kept = field.metadata
+        ranged = kept.get("search")
+        default = "" if field.default is dataclasses.MISSING else _plain(field.default)
+        shown.add_row(field.name, kept.get("symbol", ""), default, str(ranged) if ranged else "", kept.get("doc", ""))
+    console.print(shown)
+
+
+def _plain(value: Any) -> str:
+    """A default as it would stand in a TOML file."""
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(_plain, value)) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _console() -> Console:
+    """A terminal's own width; where there is none, wide enough for a table."""
+    console = Console()
+    return console if console.is_terminal else Console(width=160)
+
+
+def main() -> None:
+    sys.exit(guarded(lambda: app(standalone_mode=False)))

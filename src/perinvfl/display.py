@@ -1,0 +1,81 @@
+"""What the terminal shows: live progress and tables."""
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table as RichTable
+
+from perinvfl.experiment import Trial
+from perinvfl.records import Run
+from perinvfl.tables import Table, cells
+from perinvfl.train import Watch, broken_sentence
+
+
+class Live(Watch):
+    """One bar a running group of trials: rounds, risk, accuracy, time left."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.progress = Progress(
+            SpinnerColumn(finished_text="[green]✓"),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[told]}"),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            console=console,
+        )
+        self.task: TaskID | None = None
+        self.risk, self.mean = "", ""
+
+    def __enter__(self) -> "Live":
+        self.progress.start()
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.progress.stop()
+
+    def skipped(self, trial: Trial, run: Run) -> None:
+        self.console.print(f"{trial.label}, seed {trial.seed}: already done, nothing to do ({run.folder})", highlight=False)
+
+    def started(self, trials: list[Trial], rounds_done: int) -> None:
+        more = f" and {len(trials) - 1} more" if len(trials) > 1 else ""
+        self.risk, self.mean = "", ""
+        name = f"{trials[0].label}, seed {trials[0].seed}{more}"
+        if rounds_done:
+            self.console.print(f"{name}: going on after round {rounds_done}", highlight=False)
+        self.task = self.progress.add_task(name, total=trials[0].training.rounds, completed=rounds_done, told="")
+
+    def round(self, trials: list[Trial], rounds_done: int, risk: float | None) -> None:
+        if risk is not None:
+            self.risk = f"risk {risk:.3f}"
+        self._update(completed=rounds_done)
+
+    def evaluated(self, trials: list[Trial], rounds_done: int, mean: float | None) -> None:
+        if mean is not None:
+            accuracy = trials[0].federation().task != "regression"
+            self.mean = f"shifted accuracy {100 * mean:.1f}" if accuracy else f"shifted error {mean:.3g}"
+        self._update()
+
+    def broke(self, trial: Trial, round: int) -> None:
+        self.console.print(broken_sentence(trial, round), style="yellow", highlight=False)
+
+    def finished(self, trials: list[Trial], seconds: float) -> None:
+        self._update()
+        if self.task is not None:
+            self.progress.stop_task(self.task)
+
+    def _update(self, **fields: int) -> None:
+        if self.task is not None:
+            self.progress.update(self.task, told=f"{self.risk}  {self.mean}", **fields)  # type: ignore[arg-type]
+
+
+def show_table(console: Console, table: Table) -> None:
+    header, rows = cells(table)
+    shown = RichTable(title=f"{table.benchmark}: accuracy in percent by p_test", title_justify="left", expand=False)
+    for number, title in enumerate(header):
+        shown.add_column(title, justify="left" if number == 0 else "right", no_wrap=number > 0)
+    for kind, row in rows:
+        shown.add_row(*row, style={"paper": "dim", "reference": "cyan"}.get(kind))
+    console.print(shown)
+    for note in table.notes:
+        console.print(note, style="dim", highlight=False)

@@ -1,0 +1,183 @@
+"""Tables from records: the paper's layout, with the paper's rows and the constant predictor beside ours. Never trains."""
+
+import csv
+import io
+import json
+import statistics
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from perinvfl.errors import UserError
+from perinvfl.paper import CASES, TABLES
+from perinvfl.records import Run
+
+Format = Literal["md", "csv", "latex", "json"]
+RULE = "last round"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method: accuracy in percent by test case, mean and deviation over seeds."""
+
+    method: str
+    kind: Literal["measured", "reference", "paper"]
+    cases: dict[str, tuple[float, float]]  # every test case, the spectrum and beyond
+    spectrum: tuple[str, ...]
+    worst_client: float | None = None  # mean over the spectrum at the client that fares worst
+    seeds: int = 1
+    paper_average: float | None = None
+
+    @property
+    def values(self) -> list[float]:
+        return [self.cases[case][0] for case in self.spectrum]
+
+    @property
+    def average(self) -> float:
+        return statistics.fmean(self.values)
+
+    @property
+    def deviation(self) -> float:
+        """Over the cases, as in the paper's last column (population)."""
+        return statistics.pstdev(self.values)
+
+    @property
+    def worst(self) -> float:
+        return min(self.values)
+
+
+@dataclass(frozen=True)
+class Table:
+    benchmark: str
+    rows: list[Row]
+    spectrum: tuple[str, ...]
+    beyond: tuple[str, ...]  # other test cases, such as those in distribution
+    notes: list[str]
+
+
+def make_table(runs: list[Run]) -> Table:
+    """One row a method, in the order of the experiment file, from the last round of every finished run."""
+    finished = [run for run in runs if run.finished and run.broken is None]
+    if not finished:
+        raise UserError("There is no finished run here; `perinvfl run FILE.toml` makes one.")
+    first = finished[0].start
+    if first["task"] == "regression":
+        raise UserError("Tables show accuracy; these runs are a regression, whose errors are in their records.")
+    benchmark = first["asked"]["data"]["benchmark"]
+    others = sorted({run.start["asked"]["data"]["benchmark"] for run in finished} - {benchmark})
+    if others:
+        raise UserError(f"The folder holds runs on {benchmark} and on {', '.join(others)}; give one benchmark's folder.")
+    spectrum = tuple(first["spectrum"])
+    labels = list(dict.fromkeys(run.start["asked"]["algorithm"]["label"] for run in finished))
+    rows = [constant_row(finished[0], spectrum)]
+    for label in labels:
+        same = [run for run in finished if run.start["asked"]["algorithm"]["label"] == label]
+        rows += _method_rows(benchmark, label, same, spectrum)
+    beyond = tuple(case for case in rows[0].cases if case not in spectrum)
+    notes = [f"Accuracy in percent, {RULE}, mean over clients and seeds; ± over seeds, in the average over the cases."]
+    notes += [run.broken["why"] for run in runs if run.broken is not None]
+    unfinished = [run for run in runs if not run.finished]
+    if unfinished:
+        notes.append(f"{len(unfinished)} unfinished runs are left out; the command that began them goes on with them.")
+    return Table(benchmark, rows, spectrum, beyond, notes)
+
+
+def constant_row(run: Run, spectrum: tuple[str, ...]) -> Row:
+    constant: dict[str, list[float]] = run.start["notes"]["constant"]
+    cases = {case: (100 * statistics.fmean(clients), 0.0) for case, clients in constant.items()}
+    return Row("Constant", "reference", cases, spectrum)
+
+
+def _method_rows(benchmark: str, label: str, runs: list[Run], spectrum: tuple[str, ...]) -> list[Row]:
+    algorithm = runs[0].start["asked"]["algorithm"]["name"]
+    published = TABLES.get(benchmark, {}).get(algorithm) if _as_published(runs[0]) else None
+    last = [run.evaluations[-1] for run in runs]
+    measured = [event.get("personal") or event["global"] for event in last]
+    cases = {}
+    for case in measured[0]:
+        if case != "validation":
+            by_seed = [100 * statistics.fmean(cases_of_run[case]) for cases_of_run in measured]
+            cases[case] = (statistics.fmean(by_seed), statistics.pstdev(by_seed))
+    by_client = [
+        [statistics.fmean(of_run[case][i] for case in spectrum) for i in range(len(of_run[spectrum[0]]))]
+        for of_run in measured
+    ]
+    worst_client = 100 * statistics.fmean(min(clients) for clients in by_client)
+    paper_average = None if published is None else statistics.fmean(published)
+    rows = [Row(label, "measured", cases, spectrum, worst_client, len(runs), paper_average)]
+    if published is not None and spectrum == CASES:
+        values = {case: (value, 0.0) for case, value in zip(CASES, published, strict=True)}
+        rows.append(Row(f"{label}, paper", "paper", values, spectrum, seeds=3))
+    return rows
+
+
+def _as_published(run: Run) -> bool:
+    """Whether a run is on the data of the paper, so that its numbers may stand beside the paper's."""
+    return not run.start["asked"]["data"].get("grayscale", False)
+
+
+def cells(table: Table) -> tuple[list[str], list[tuple[str, list[str]]]]:
+    """Header, and for each row its kind and its cells, as text."""
+    header = ["Method", *table.spectrum, "Average", "Worst case", "Worst client", *table.beyond]
+    rows = []
+    for row in table.rows:
+        shown = [_number(row.cases[case], row.seeds) if case in row.cases else "" for case in table.spectrum]
+        beyond = [_number(row.cases[case], row.seeds) if case in row.cases else "" for case in table.beyond]
+        client = "" if row.worst_client is None else f"{row.worst_client:.2f}"
+        average = f"{row.average:.2f} ± {row.deviation:.2f}"
+        rows.append((row.kind, [row.method, *shown, average, f"{row.worst:.2f}", client, *beyond]))
+    return header, rows
+
+
+def _number(value: tuple[float, float], seeds: int) -> str:
+    mean, deviation = value
+    return f"{mean:.2f}" if seeds == 1 or deviation == 0 else f"{mean:.2f} ± {deviation:.2f}"
+
+
+def render(table: Table, form: Format) -> str:
+    header, rows = cells(table)
+    if form == "json":
+        return json.dumps(as_json(table), indent=2)
+    if form == "csv":
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(row for _, row in rows)
+        return buffer.getvalue().rstrip("\n")
+    if form == "latex":
+        return _latex(header, rows)
+    widths = [max(len(line[column]) for line in [header, *(row for _, row in rows)]) for column in range(len(header))]
+    lines = [header, ["-" * width for width in widths], *(row for _, row in rows)]
+    body = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines]
+    return "\n".join([*body, "", *table.notes])
+
+
+def _latex(header: list[str], rows: list[tuple[str, list[str]]]) -> str:
+    def line(row: list[str]) -> str:
+        return " & ".join(cell.replace("±", r"$\pm$").replace("%", r"\%").replace("#", r"\#") for cell in row) + r" \\"
+
+    body = [line(row) for _, row in rows]
+    columns = "l" + "c" * (len(header) - 1)
+    return "\n".join(
+        [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", line(header), r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
+    )
+
+
+def as_json(table: Table) -> dict[str, Any]:
+    return {
+        "benchmark": table.benchmark,
+        "rule": RULE,
+        "seeds": max(row.seeds for row in table.rows if row.kind == "measured"),
+        "rows": [
+            {
+                "method": row.method,
+                "kind": row.kind,
+                "cases": {case: {"mean": mean, "std": std} for case, (mean, std) in row.cases.items()},
+                "average": row.average,
+                "deviation": row.deviation,
+                "worst": row.worst,
+                "worst_client": row.worst_client,
+                "paper_average": row.paper_average,
+            }
+            for row in table.rows
+        ],
+    }

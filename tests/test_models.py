@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from reference import network, parameters_of
 
 from perinvfl.models import ModelSettings, build_model, mlp
 from perinvfl.seeding import generator
+from tests.reference import network, parameters_of
 
 
 def test_init_is_xavier_uniform_with_zero_biases() -> None:
@@ -88,7 +88,7 @@ def test_the_linear_model_is_one_matrix() -> None:
 
 def test_bfloat16_is_near_float32_and_gives_float32() -> None:
     settings = ModelSettings(hidden=(5, 4))
-    exact, rough = (build_model(settings, (6,), 1, precision) for precision in ("float32", "bfloat16"))  # type: ignore[arg-type]
+    exact, rough = (build_model(settings, (6,), 1, precision) for precision in ("float32", "bfloat16"))
     params = exact.init(generator(0, "weights"))
     x = torch.randn(50, 6, generator=generator(0, "x"))
     assert rough.apply(params, x).dtype == torch.float32

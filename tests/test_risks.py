@@ -4,11 +4,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import irm_penalty, mean_loss, scale_gradient
 from torch import Tensor
 
 from perinvfl import risks
 from perinvfl.federation import Task
+from tests.reference import irm_penalty, mean_loss, scale_gradient
 
 TASKS: tuple[Task, ...] = ("binary", "multiclass", "regression")
 

@@ -6,6 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import typer
 from rich.console import Console
 from rich.table import Table as RichTable
@@ -21,7 +22,7 @@ from perinvfl.records import find_runs, read_run
 from perinvfl.simulate import Training, pick_device
 from perinvfl.sweep import search
 from perinvfl.tables import make_table, render
-from perinvfl.train import Plain, Watch, guarded, train
+from perinvfl.train import STOPPED, Plain, Watch, guarded, train
 
 app = typer.Typer(
     help="Federated learning that is personal to each client and still holds when the world shifts.",
@@ -32,7 +33,8 @@ app = typer.Typer(
 
 File = Annotated[Path, typer.Argument(help="Experiment file (TOML).")]
 Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Replace one setting, such as training.rounds=20.")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Replace one setting, such as training.rounds=20."),
 ]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the records; each experiment gets a folder inside.")]
 DataRoot = Annotated[
@@ -155,5 +157,21 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=160)
 
 
+def call(arguments: list[str]) -> int:
+    """The command line with these arguments; its exit code."""
+    return guarded(lambda: _call(arguments))
+
+
+def _call(arguments: list[str]) -> int:
+    try:
+        code = app(arguments, standalone_mode=False)
+    except click.ClickException as error:  # an unknown command or option
+        error.show()
+        return error.exit_code
+    if code == STOPPED:
+        raise KeyboardInterrupt  # typer has turned it into a code
+    return code if isinstance(code, int) else 0
+
+
 def main() -> None:
-    sys.exit(guarded(lambda: app(standalone_mode=False)))
+    sys.exit(call(sys.argv[1:]))

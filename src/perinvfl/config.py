@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def build(cls: type[T], mapping: Any, where: str) -> T:
-    """Make a cls from a mapping: unknown keys refused, types checked, bounds checked, then `cls.check` if it has one."""
+    """Make a cls from a mapping: unknown keys refused, types and bounds checked, then `cls.check` if it has one."""
     if not isinstance(mapping, dict):
         raise UserError(f"{where} must be a table of settings, not {_show(mapping)}.")
     hints = typing.get_type_hints(cls)

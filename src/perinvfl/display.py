@@ -1,7 +1,15 @@
 """What the terminal shows: live progress and tables."""
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table as RichTable
 
 from perinvfl.experiment import Trial
@@ -35,7 +43,9 @@ class Live(Watch):
         self.progress.stop()
 
     def skipped(self, trial: Trial, run: Run) -> None:
-        self.console.print(f"{trial.label}, seed {trial.seed}: already done, nothing to do ({run.folder})", highlight=False)
+        self.console.print(
+            f"{trial.label}, seed {trial.seed}: already done, nothing to do ({run.folder})", highlight=False
+        )
 
     def started(self, trials: list[Trial], rounds_done: int) -> None:
         more = f" and {len(trials) - 1} more" if len(trials) > 1 else ""

@@ -4,7 +4,7 @@ Both take the same pure functions and agree to rounding. T trials, n clients tak
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
@@ -51,6 +51,10 @@ def varying_fields(algorithm: Algorithm) -> list[str]:
     ]
 
 
+def with_settings(algorithm: Algorithm, settings: dict[str, Any]) -> Algorithm:
+    return dataclasses.replace(algorithm, **settings) if settings else algorithm
+
+
 def for_client(algorithm: Algorithm, client: int) -> Algorithm:
     """The algorithm as one client knows it: a list of settings gives it its own entry."""
     lists = {
@@ -58,7 +62,7 @@ def for_client(algorithm: Algorithm, client: int) -> Algorithm:
         for field in dataclasses.fields(algorithm)
         if isinstance(getattr(algorithm, field.name), tuple)
     }
-    return dataclasses.replace(algorithm, **{name: value[client] for name, value in lists.items()}) if lists else algorithm
+    return with_settings(algorithm, {name: value[client] for name, value in lists.items()})
 
 
 class Loop:
@@ -67,7 +71,7 @@ class Loop:
     Small matrix products gain more from a core each than from being cut in two.
     """
 
-    def __init__(self, algorithms: list[Algorithm], problem: Problem, workers: int) -> None:
+    def __init__(self, algorithms: Sequence[Algorithm], problem: Problem, workers: int) -> None:
         self.algorithms, self.problem = algorithms, problem
         self.threads = torch.get_num_threads()
         self.pool = ThreadPoolExecutor(workers) if workers > 1 else None
@@ -85,11 +89,7 @@ class Loop:
         new_risks = torch.empty(trials, n, device=task.ids.device)
         new_states: list[list[ClientState]] = [[] for _ in range(trials)]
         for (t, i), (upload, state) in zip(_places(trials, n), self._spread(job, _places(trials, n)), strict=True):
-            share = float(task.weights[t, i])
-            if update[t]:
-                tree.map(lambda total, part: total.add_(part, alpha=share), update[t], upload.update)
-            else:
-                update[t] = tree.map(lambda part: part * share, upload.update)
+            update[t] = _add(update[t], upload.update, float(task.weights[t, i]))
             new_risks[t, i] = upload.risk
             new_states[t].append(state)
         return tree.stack(update), new_risks, new_states
@@ -152,13 +152,13 @@ class Loop:
 class Batched:
     """All clients of all trials as one batched program: the way to use a GPU."""
 
-    def __init__(self, algorithms: list[Algorithm], problem: Problem, clients: int, device: torch.device) -> None:
+    def __init__(self, algorithms: Sequence[Algorithm], problem: Problem, clients: int, device: torch.device) -> None:
         self.base, self.problem = algorithms[0], problem
         self.hyper, self.client_hyper = stack_settings(algorithms, clients, device)
 
     def clients(self, server: ServerState, states: ClientState, task: Task) -> Any:
         def one(hyper: dict[str, Tensor], broadcast: Broadcast, state: ClientState, data: Split, places: Any) -> Any:
-            algorithm = dataclasses.replace(self.base, **hyper)
+            algorithm = with_settings(self.base, hyper)
             return algorithm.client(self.problem, broadcast, state, Batches(data, places))
 
         uploads, states = self._over_clients(one, server, states, task)
@@ -168,13 +168,13 @@ class Batched:
 
     def server(self, server: ServerState, update: Params, client_risks: Tensor, ids: Tensor) -> ServerState:
         def one(hyper: dict[str, Tensor], *rest: Any) -> ServerState:
-            return dataclasses.replace(self.base, **hyper).server(*rest)
+            return with_settings(self.base, hyper).server(*rest)
 
         return torch.vmap(one)(self.hyper, server, update, client_risks, ids)
 
     def personal(self, server: ServerState, states: ClientState, task: Task) -> Params:
         def one(hyper: dict[str, Tensor], broadcast: Broadcast, state: ClientState, data: Split, places: Any) -> Params:
-            algorithm = dataclasses.replace(self.base, **hyper)
+            algorithm = with_settings(self.base, hyper)
             return algorithm.personal(self.problem, broadcast, state, Batches(data, places))
 
         return self._over_clients(one, server, states, task)
@@ -189,14 +189,16 @@ class Batched:
         trials, n = task.ids.shape
 
         def send(hyper: dict[str, Tensor], server: ServerState, ids: Tensor) -> Broadcast:
-            return dataclasses.replace(self.base, **hyper).broadcast(server, ids)
+            return with_settings(self.base, hyper).broadcast(server, ids)
 
         sent = torch.vmap(send)(self.hyper, server, task.ids)
 
         def to_each(leaf: Tensor) -> Tensor:  # [T, ...] -> [T * n, ...]
             return leaf[:, None].expand(trials, n, *leaf.shape[1:]).flatten(0, 1)
 
-        broadcast = Broadcast(tree.map(to_each, sent.params), sent.weight.flatten(), to_each(sent.round))
+        broadcast = Broadcast(
+            tree.map(to_each, sent.params), sent.weight.flatten(), to_each(torch.as_tensor(sent.round))
+        )
         rows = {
             name: (leaf.gather(1, task.ids) if leaf.ndim == 2 else leaf[:, None].expand(trials, n)).flatten()
             for name, leaf in self.client_hyper.items()
@@ -208,9 +210,9 @@ class Batched:
 
 
 def stack_settings(
-    algorithms: list[Algorithm], clients: int, device: torch.device
+    algorithms: Sequence[Algorithm], clients: int, device: torch.device
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The settings that differ between trials as [T] for the server, and those and per-client ones ([T, N]) for clients."""
+    """The settings that differ between trials, [T], for the server; those and per-client ones, [T, N], for clients."""
     server, client = {}, {}
     for name in varying_fields(algorithms[0]):
         values = [getattr(algorithm, name) for algorithm in algorithms]
@@ -233,6 +235,13 @@ def _row(stacked: Any, t: int) -> Any:
 def _batches(task: Task, t: int, i: int) -> Batches:
     data = Split(*(part[t, i] for part in task.data))
     return Batches(data, None if task.places is None else task.places[t, i])
+
+
+def _add(total: Params, part: Params, share: float) -> Params:
+    """total + share * part, in the total's own memory."""
+    if not total:
+        return tree.map(lambda leaf: leaf * share, part)
+    return tree.map(lambda sum_, leaf: sum_.add_(leaf, alpha=share), total, part)
 
 
 def _places(trials: int, n: int) -> list[tuple[int, int]]:

@@ -155,7 +155,7 @@ def _merged(table: dict[str, Any], own: dict[str, Any], part: str) -> Any:
 def _algorithm(entry: dict[str, Any], where: str) -> tuple[str, str, Algorithm, dict[str, Any]]:
     """Its name, its label, the algorithm, and the data, model and training settings that are for it alone."""
     settings = dict(entry)
-    rest = {part: settings.pop(part) for part in ("data", "model", "training") if part in settings}
+    rest: dict[str, Any] = {part: settings.pop(part) for part in ("data", "model", "training") if part in settings}
     name = settings.pop("name", None)
     if name not in ALGORITHMS:
         raise UserError(f'{where}.name = "{name}" is not known{config.suggest(str(name), list(ALGORITHMS))}.')

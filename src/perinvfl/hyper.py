@@ -1,4 +1,4 @@
-"""Hyper-parameters as declared dataclass fields: default, symbol in the paper, meaning, bounds and search range together.
+"""Hyper-parameters as declared dataclass fields: default, symbol, meaning, bounds and search range together.
 
 One declaration serves the typed TOML reader, `perinvfl list`, and random search.
 """

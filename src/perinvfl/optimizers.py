@@ -16,7 +16,7 @@ class Moments(NamedTuple):
 
     mean: Params
     square: Params
-    count: Params  # {"count": number of steps taken}
+    steps: Params  # {"count": number of steps taken}
 
 
 def start(kind: Kind, params: Params) -> Moments:
@@ -30,7 +30,7 @@ def step(kind: Kind, gradient: Params, moments: Moments, rate: float | Tensor) -
     """The paper's plain step -rate * gradient, or Adam's (Kingma & Ba 2015, with its usual constants)."""
     if kind == "sgd":
         return tree.map(lambda g: g * -rate, gradient), moments
-    count = moments.count["count"] + 1
+    count = moments.steps["count"] + 1
     mean = tree.map(lambda m, g: 0.9 * m + 0.1 * g, moments.mean, gradient)
     square = tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, moments.square, gradient)
     mean_scale, square_scale = 1 / (1 - 0.9**count), 1 / (1 - 0.999**count)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,13 +15,14 @@ Objective = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 Gradient = Callable[[Callable[[Params], tuple[Tensor, Tensor]], Params], tuple[Params, Tensor]]
 
 
-class Batches(NamedTuple):
+@dataclass(frozen=True)
+class Batches:
     """One client's batches of one round: places in its data, [steps, B], or all of its data at every step."""
 
     data: Split
     places: Tensor | None
 
-    def __getitem__(self, step: int) -> Split:  # type: ignore[override]
+    def __getitem__(self, step: int) -> Split:
         if self.places is None:
             return self.data
         return Split(*(part[self.places[step]] for part in self.data))

@@ -9,6 +9,7 @@
 torch.Size([1, 3])
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -49,7 +50,7 @@ class Simulation:
 
     def __init__(
         self,
-        algorithms: list[Algorithm],
+        algorithms: Sequence[Algorithm],
         federations: list[Federation],  # one for all trials, or one a trial
         seeds: list[int],
         training: Training = Training(),

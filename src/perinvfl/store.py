@@ -110,9 +110,7 @@ class Rows:
         if places:
             template = tree.over(lambda leaf: leaf[None].expand(len(places), *leaf.shape), self.initial[0])
             rows = tree.fill(template, saved, "clients")
-            self.recent = {
-                place: tree.over(lambda leaf, k=k: leaf[k].clone(), rows) for k, place in enumerate(places)
-            }
+            self.recent = {place: tree.over(lambda leaf, k=k: leaf[k].clone(), rows) for k, place in enumerate(places)}
         self.settle()
 
     def _row(self, place: int) -> ClientState:

@@ -4,6 +4,7 @@ import dataclasses
 import random
 
 from perinvfl import hyper
+from perinvfl.algorithms.base import Algorithm
 from perinvfl.errors import UserError
 from perinvfl.executors import varying_fields
 from perinvfl.experiment import Experiment, Trial
@@ -20,7 +21,7 @@ def search(experiment: Experiment, trials: int, search_seed: int) -> Experiment:
     return Experiment(experiment.name, tuple(drawn))
 
 
-def _draw_until_sane(trial: Trial, rng: random.Random) -> object:
+def _draw_until_sane(trial: Trial, rng: random.Random) -> Algorithm:
     for _ in range(1000):
         setting = hyper.draw(trial.algorithm, rng, trial.held)
         try:
@@ -37,7 +38,9 @@ def together(trials: tuple[Trial, ...], most: int) -> list[list[Trial]]:
     for trial in trials:
         algorithm = trial.algorithm
         varying = varying_fields(algorithm)
-        fixed = tuple((f.name, getattr(algorithm, f.name)) for f in dataclasses.fields(algorithm) if f.name not in varying)
+        fixed = tuple(
+            (f.name, getattr(algorithm, f.name)) for f in dataclasses.fields(algorithm) if f.name not in varying
+        )
         key = (trial.benchmark, trial.data, trial.model, trial.training, trial.algorithm_name, fixed)
         groups.setdefault(key, []).append(trial)
     return [group[first : first + most] for group in groups.values() for first in range(0, len(group), most)]

@@ -1,4 +1,4 @@
-"""Tables from records: the paper's layout, with the paper's rows and the constant predictor beside ours. Never trains."""
+"""Tables from records: the paper's layout, the paper's rows and the constant predictor beside ours. Never trains."""
 
 import csv
 import io
@@ -65,7 +65,9 @@ def make_table(runs: list[Run]) -> Table:
     benchmark = first["asked"]["data"]["benchmark"]
     others = sorted({run.start["asked"]["data"]["benchmark"] for run in finished} - {benchmark})
     if others:
-        raise UserError(f"The folder holds runs on {benchmark} and on {', '.join(others)}; give one benchmark's folder.")
+        raise UserError(
+            f"The folder holds runs on {benchmark} and on {', '.join(others)}; give one benchmark's folder."
+        )
     spectrum = tuple(first["spectrum"])
     labels = list(dict.fromkeys(run.start["asked"]["algorithm"]["label"] for run in finished))
     rows = [constant_row(finished[0], spectrum)]
@@ -118,7 +120,7 @@ def _as_published(run: Run) -> bool:
 def cells(table: Table) -> tuple[list[str], list[tuple[str, list[str]]]]:
     """Header, and for each row its kind and its cells, as text."""
     header = ["Method", *table.spectrum, "Average", "Worst case", "Worst client", *table.beyond]
-    rows = []
+    rows: list[tuple[str, list[str]]] = []
     for row in table.rows:
         shown = [_number(row.cases[case], row.seeds) if case in row.cases else "" for case in table.spectrum]
         beyond = [_number(row.cases[case], row.seeds) if case in row.cases else "" for case in table.beyond]
@@ -147,7 +149,9 @@ def render(table: Table, form: Format) -> str:
         return _latex(header, rows)
     widths = [max(len(line[column]) for line in [header, *(row for _, row in rows)]) for column in range(len(header))]
     lines = [header, ["-" * width for width in widths], *(row for _, row in rows)]
-    body = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines]
+    body = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
+    ]
     return "\n".join([*body, "", *table.notes])
 
 
@@ -158,7 +162,15 @@ def _latex(header: list[str], rows: list[tuple[str, list[str]]]) -> str:
     body = [line(row) for _, row in rows]
     columns = "l" + "c" * (len(header) - 1)
     return "\n".join(
-        [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", line(header), r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
+        [
+            rf"\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            line(header),
+            r"\midrule",
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}",
+        ]
     )
 
 

@@ -24,6 +24,7 @@ from perinvfl.sweep import search, together
 CHECKPOINT = "checkpoint.pt"
 # A checkpoint is written after a round unless writing would take more than about a twentieth of the time.
 CHECKPOINT_SHARE = 20.0
+STOPPED = 130  # exit code after Ctrl-C
 
 
 class Watch:
@@ -172,7 +173,8 @@ class _Group:
                     seconds=round(seconds, 3),
                     risks=_rounded(risks[t]),
                     **{
-                        kind: {name: _rounded(row[t]) for name, row in cases.items()} for kind, cases in measured.items()
+                        kind: {name: _rounded(row[t]) for name, row in cases.items()}
+                        for kind, cases in measured.items()
                     },
                 )
         sound = [t for t in range(len(self.trials)) if t not in self.told_broken]
@@ -223,24 +225,24 @@ def main(arguments: list[str] | None = None) -> int:
     return guarded(lambda: _main(given))
 
 
-def _main(given: Any) -> None:
+def _main(given: Any) -> int:
     experiment = read_experiment(given.file, given.set)
     if given.trials:
         experiment = search(experiment, given.trials, given.search_seed)
     train(experiment, given.out / experiment.name, Plain(), most_together=given.together)
+    return 0
 
 
-def guarded(work: Callable[[], None]) -> int:
+def guarded(work: Callable[[], int]) -> int:
     """Exit code of the work; a user's mistake is one sentence and code 2."""
     try:
-        work()
+        return work()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\nStopped. The same command goes on from the last checkpoint.", file=sys.stderr)
-        return 130
-    return 0
+        return STOPPED
 
 
 if __name__ == "__main__":

@@ -66,15 +66,18 @@ class Algorithm:
     unused: ClassVar[tuple[str, ...]] = ()  # inherited fields that mean nothing here
 
     local_steps: int = hyper(1, "local steps of the global model in a round", symbol="R", least=1)
-    learning_rate: float = hyper(
-        0.1, "step size of the local steps", symbol="γ", above=0, search=LogUniform(1e-2, 1.0)
-    )
+    learning_rate: float = hyper(0.1, "step size of the local steps", symbol="γ", above=0, search=LogUniform(1e-2, 1.0))
     optimizer: Literal["sgd", "adam"] = hyper("sgd", "local steps of the global model: plain gradient, or Adam")
     server_learning_rate: float = hyper(1.0, "server step size", symbol="α", above=0)
     server_optimizer: Literal["sgd", "adam"] = hyper(
         "sgd", "server step: ν − α(ν − mean ν_i), or Adam on that difference"
     )
-    l2: float = hyper(0.0, "weight of the squared norm of the parameters in every local objective", least=0, search=LogUniform(1e-5, 3e-3))
+    l2: float = hyper(
+        0.0,
+        "weight of the squared norm of the parameters in every local objective",
+        least=0,
+        search=LogUniform(1e-5, 3e-3),
+    )
 
     # What a client does ----------------------------------------------------------------------------------------
 
@@ -232,9 +235,7 @@ class FineTuned(Algorithm):
     finetune_steps: int = hyper(
         10, "steps of local fine-tuning from the final global model", least=1, search=OneOf((1, 5, 10, 20))
     )
-    finetune_learning_rate: float = hyper(
-        0.1, "step size of the fine-tuning", above=0, search=LogUniform(1e-3, 0.3)
-    )
+    finetune_learning_rate: float = hyper(0.1, "step size of the fine-tuning", above=0, search=LogUniform(1e-3, 0.3))
 
     def batches_at_end(self) -> int:
         return self.finetune_steps

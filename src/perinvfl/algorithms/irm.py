@@ -1,4 +1,4 @@
-"""Distributed IRM: Arjovsky et al., Invariant Risk Minimization, 2019, each client an environment (objective glob-irm)."""
+"""Distributed IRM: Arjovsky et al., Invariant Risk Minimization, 2019; each client is an environment (glob-irm)."""
 
 from dataclasses import dataclass
 from typing import ClassVar

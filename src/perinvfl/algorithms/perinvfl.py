@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from perinvfl import optimizers, risks, tree
-from perinvfl.algorithms.base import Broadcast, ClientState, Personal, Upload, Walk, add_l2, erm
+from perinvfl.algorithms.base import Broadcast, ClientState, Number, Personal, Upload, Walk, add_l2, erm
 from perinvfl.algorithms.groupdro import GroupWeighted
 from perinvfl.algorithms.irm import Penalized, irm
 from perinvfl.hyper import LogUniform, hyper
@@ -24,7 +24,9 @@ class PerInvFL(Personal, Penalized, GroupWeighted):
     title: ClassVar[str] = "PerInvFL"
     paper: ClassVar[str] = "Tang, Guo & Zhang 2022"
 
-    invariance: Literal["irm", "groupdro"] = hyper("irm", "the invariant loss, over clients and over contexts", symbol="L_INV")
+    invariance: Literal["irm", "groupdro"] = hyper(
+        "irm", "the invariant loss, over clients and over contexts", symbol="L_INV"
+    )
     beta: float | tuple[float, ...] = hyper(
         1.0,
         "pull of θ_i towards ν; a list gives each client its own (Remark 1: fewer contexts, smaller β)",
@@ -43,7 +45,8 @@ class PerInvFL(Personal, Penalized, GroupWeighted):
     def client(
         self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
     ) -> tuple[Upload, ClientState]:
-        beta, scale = self.beta, self.personal_scale(broadcast)
+        beta: Number = self.beta  # type: ignore[assignment]  # of a list, an executor gives each client its own
+        scale = self.personal_scale(broadcast)
         forget = self.objective_changes(broadcast.round)
         theta, q = state.personal, state.weights["q"]
         theta_moments = optimizers.forget(state.personal_moments, forget)

@@ -1,0 +1,113 @@
+"""CPU speed: the simulator against a large matrix product and against a plain nn.Module loop, in one run."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from benchmarks.common import WIDTH, median_seconds, product_rate, random_digits, show, step_flops
+from perinvfl.algorithms import IRM
+from perinvfl.federation import Federation
+from perinvfl.simulate import Simulation, Training
+
+LOCAL_STEPS = 5
+PENALTY = 10.0
+
+
+class Plain(nn.Module):
+    """The paper's MLP as anyone would write it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(392, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x.flatten(1))[:, 0]
+
+
+class PlainLoop:
+    """FedAvg over an IRM loss, one nn.Module and one optimizer a client, both halves of the batch for the penalty."""
+
+    def __init__(self, federation: Federation, batch: int) -> None:
+        self.x, self.y, _ = federation.train
+        self.batch = batch
+        self.server = Plain()
+        self.client = Plain()
+        self.optimizer = torch.optim.SGD(self.client.parameters(), lr=0.01)
+        self.total = [torch.zeros_like(p) for p in self.server.parameters()]
+
+    def round(self) -> None:
+        for total in self.total:
+            total.zero_()
+        for i in range(len(self.x)):
+            self.client.load_state_dict(self.server.state_dict())
+            for _ in range(LOCAL_STEPS):
+                self.step(i)
+            for total, p in zip(self.total, self.client.parameters(), strict=True):
+                total.add_(p.detach(), alpha=1 / len(self.x))
+        for p, total in zip(self.server.parameters(), self.total, strict=True):
+            p.data.copy_(total)
+
+    def step(self, i: int) -> None:
+        x, y = self.x[i], self.y[i]
+        if self.batch:
+            places = torch.randint(len(y), (self.batch,))
+            x, y = x[places], y[places]
+        z = self.client(x)
+        scale = (torch.sigmoid(z) - y) * z
+        penalty = scale[::2].mean() * scale[1::2].mean() if self.batch else scale.mean().square()
+        loss = F.binary_cross_entropy_with_logits(z, y) + PENALTY * penalty
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+
+def simulation(federation: Federation, batch: int, precision: str) -> Simulation:
+    algorithm = IRM(local_steps=LOCAL_STEPS, learning_rate=0.01, penalty_weight=PENALTY)
+    training = Training(batch_size=batch, executor="loop", device="cpu", precision=precision)  # type: ignore[arg-type]
+    return Simulation([algorithm], [federation], [0], training)
+
+
+def rates(clients: int, samples: int, batch: int, rounds: int) -> dict[str, float]:
+    """FLOP/s of the plain loop and of the simulator, taken in turn."""
+    federation = random_digits(clients, samples)
+    rivals = {
+        "plain": PlainLoop(federation, batch),
+        "float32": simulation(federation, batch, "float32"),
+        "bfloat16": simulation(federation, batch, "bfloat16"),
+    }
+    flops = rounds * LOCAL_STEPS * clients * step_flops(batch or samples)
+
+    def some_rounds(rival: PlainLoop | Simulation) -> None:
+        for _ in range(rounds):
+            rival.round()
+
+    return {name: flops / median_seconds(lambda rival=rival: some_rounds(rival)) for name, rival in rivals.items()}  # type: ignore[misc]
+
+
+def main() -> None:
+    torch.set_num_threads(2)
+    rows = []
+    for name, clients, samples, batch, rounds, share, times in (
+        ("batch 1000", 4, 12500, 1000, 2, 0.75, 1.0),
+        ("full batch", 4, 12500, 0, 1, 0.75, 1.15),
+        ("batch 64", 4, 12500, 64, 20, None, 1.5),
+        ("100 clients, batch 64", 100, 500, 64, 1, None, 1.0),
+    ):
+        product = product_rate(4096)
+        measured = rates(clients, samples, batch, rounds)
+        told = ", ".join(f"{key} {value / 1e9:.0f}" for key, value in measured.items())
+        print(f"{name}: product {product / 1e9:.0f}, {told} GFLOP/s", flush=True)
+        if share is not None:
+            rows.append((f"{name}: share of a large product", measured["float32"] / product, share, ""))
+        rows.append((f"{name}: times a plain loop", measured["float32"] / measured["plain"], times, ""))
+        if batch == 0 or batch >= 1000:
+            rows.append(
+                (f"{name}: bfloat16, times a plain float32 loop", measured["bfloat16"] / measured["plain"], 1.9, "")
+            )
+    show(rows)
+
+
+if __name__ == "__main__":
+    main()

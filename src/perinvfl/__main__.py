@@ -1,0 +1,5 @@
+"""`python -m perinvfl` is the command line."""
+
+from perinvfl.cli import main
+
+main()

@@ -15,10 +15,11 @@ from commands import command, environment, perinvfl, tiny_file
 from perinvfl import checkpoint
 
 ROUNDS = 1500
+EVERY = "batch_size = 8\nevaluate_every = 50\n"
 CASES = {
-    "loop, all clients": 'executor = "loop"\nbatch_size = 8\nevaluate_every = 50',
-    "vmap, all clients": 'executor = "vmap"\nbatch_size = 8\nevaluate_every = 50',
-    "loop, some clients, at rest on disk": 'executor = "loop"\nfraction = 0.67\nbatch_size = 8\nat_rest = "disk"\nevaluate_every = 50',
+    "loop, all clients": EVERY + 'executor = "loop"',
+    "vmap, all clients": EVERY + 'executor = "vmap"',
+    "loop, some clients, at rest on disk": EVERY + 'executor = "loop"\nfraction = 0.67\nat_rest = "disk"',
 }
 
 

@@ -17,7 +17,7 @@ class LogUniform:
     low: float
     high: float
 
-    def draw(self, rng: random.Random) -> float:
+    def draw(self, rng: random.Random, settings: Any) -> float:
         return math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
 
     def __str__(self) -> str:
@@ -28,11 +28,30 @@ class LogUniform:
 class OneOf:
     options: tuple[Any, ...]
 
-    def draw(self, rng: random.Random) -> Any:
+    def draw(self, rng: random.Random, settings: Any) -> Any:
         return rng.choice(self.options)
 
     def __str__(self) -> str:
         return "one of " + ", ".join(str(option) for option in self.options)
+
+
+@dataclass(frozen=True)
+class By:
+    """A range that depends on another setting; where that one has no entry, the default is kept."""
+
+    field: str
+    ranges: dict[str, LogUniform]
+
+    def draw(self, rng: random.Random, settings: Any) -> Any:
+        place = rng.random()  # drawn whatever the other setting, so that the other draws stay the same
+        chosen = self.ranges.get(getattr(settings, self.field))
+        return None if chosen is None else math.exp(math.log(chosen.low) + place * math.log(chosen.high / chosen.low))
+
+    def __str__(self) -> str:
+        return "; ".join(f"{value}: {range_}" for value, range_ in self.ranges.items())
+
+
+Range = LogUniform | OneOf | By
 
 
 def hyper(
@@ -40,7 +59,7 @@ def hyper(
     doc: str,
     *,
     symbol: str = "",
-    search: LogUniform | OneOf | None = None,
+    search: Range | None = None,
     least: float | None = None,
     above: float | None = None,
     most: float | None = None,
@@ -82,8 +101,9 @@ def _numbers(value: Any) -> list[float]:
 def draw(settings: Any, rng: random.Random, held: frozenset[str]) -> Any:
     """A random setting: every field with a search range is drawn anew, except those held."""
     drawn = {
-        field.name: field.metadata["search"].draw(rng)
+        field.name: field.metadata["search"].draw(rng, settings)
         for field in dataclasses.fields(settings)
         if field.metadata.get("search") is not None
     }
-    return dataclasses.replace(settings, **{name: value for name, value in drawn.items() if name not in held})
+    kept = {name: value for name, value in drawn.items() if name not in held and value is not None}
+    return dataclasses.replace(settings, **kept)

@@ -2,9 +2,9 @@
 
 import hashlib
 import json
+import lzma
 import os
 import platform
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from perinvfl.checkpoint import write_atomically, writing
 from perinvfl.errors import UserError
 
 EVENTS = "events.jsonl"
+PACKED = ".jsonl.xz"
 Event = dict[str, Any]
 
 
@@ -109,13 +110,26 @@ def read_run(folder: Path) -> Run | None:
     return Run(folder, events) if events and events[0]["event"] == "start" else None
 
 
-def find_runs(folder: Path) -> list[Run]:
-    """All runs below a folder, in the order they were asked for."""
-    if not folder.is_dir():
-        raise UserError(f"{folder} is not a folder; give the folder that holds the runs.")
-    runs: Iterable[Run | None] = (read_run(path.parent) for path in sorted(folder.rglob(EVENTS)))
-    return sorted((run for run in runs if run is not None), key=lambda run: run.start.get("order", 0))
+def find_runs(place: Path) -> list[Run]:
+    """All runs below a folder or in a packed file, in the order they were asked for."""
+    if place.is_file() and place.name.endswith(PACKED):
+        return read_packed(place)
+    if not place.is_dir():
+        raise UserError(f"{place} is not a folder; give the folder that holds the runs, or a {PACKED} file.")
+    found: Iterable[Run | None] = (read_run(path.parent) for path in sorted(place.rglob(EVENTS)))
+    runs = [run for run in found if run is not None]
+    return sorted(runs, key=lambda run: run.start.get("order", 0))
 
 
-def command_line() -> str:
-    return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+def pack(runs: list[Run], path: Path) -> None:
+    """Many runs in one compressed file, one run a line: for results that are published."""
+    lines = "".join(json.dumps({"events": run.events}, separators=(",", ":")) + "\n" for run in runs)
+    write_atomically(path, lzma.compress(lines.encode(), preset=9))
+
+
+def read_packed(path: Path) -> list[Run]:
+    try:
+        lines = lzma.decompress(path.read_bytes()).decode().splitlines()
+        return [Run(path, json.loads(line)["events"]) for line in lines]
+    except (lzma.LZMAError, ValueError, KeyError) as error:
+        raise UserError(f"{path} is damaged or holds no packed runs ({error}).") from None

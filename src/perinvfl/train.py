@@ -17,7 +17,7 @@ from perinvfl import checkpoint
 from perinvfl.checkpoint import writing
 from perinvfl.errors import UserError
 from perinvfl.experiment import Experiment, Trial, read_experiment
-from perinvfl.records import Run, Writer, environment, read_run, run_id
+from perinvfl.records import Run, Writer, environment, pack, read_run, run_id
 from perinvfl.simulate import Simulation
 from perinvfl.sweep import search, together
 
@@ -116,7 +116,8 @@ class _Group:
 
     def _train(self, simulation: Simulation, rounds: int, evaluate_every: int) -> None:
         on_cpu = simulation.device.type == "cpu"
-        written, cost, began = time.perf_counter(), 0.0, time.perf_counter()
+        # The first checkpoint comes at once; many trials in one program are large, and theirs waits.
+        written, cost, began = time.perf_counter(), 0.0 if len(self.trials) == 1 else 5.0, time.perf_counter()
         while simulation.rounds_done < rounds and len(self.told_broken) < len(self.trials):
             risks = simulation.round()
             done = simulation.rounds_done
@@ -126,7 +127,7 @@ class _Group:
             self.watch.round(self.trials, done, float(risks.mean()) if on_cpu or due else None)
             if due:
                 self._evaluate(simulation, risks, time.perf_counter() - began)
-            if time.perf_counter() - written >= CHECKPOINT_SHARE * cost or done == rounds:
+            if time.perf_counter() - written >= CHECKPOINT_SHARE * cost or (done == rounds and len(self.trials) == 1):
                 before = time.perf_counter()
                 checkpoint.save(self.checkpoint, simulation.state())
                 simulation.store.settle()
@@ -221,6 +222,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--trials", type=int, default=0, help="random search with this many settings an algorithm")
     parser.add_argument("--search-seed", type=int, default=0, help="seed of the random search")
     parser.add_argument("--together", type=int, default=64, help="most trials in one program of a search")
+    parser.add_argument("--pack", type=Path, help="also write the records of all runs into this one file (.jsonl.xz)")
     given = parser.parse_args(arguments)
     return guarded(lambda: _main(given))
 
@@ -229,7 +231,9 @@ def _main(given: Any) -> int:
     experiment = read_experiment(given.file, given.set)
     if given.trials:
         experiment = search(experiment, given.trials, given.search_seed)
-    train(experiment, given.out / experiment.name, Plain(), most_together=given.together)
+    folders = train(experiment, given.out / experiment.name, Plain(), most_together=given.together)
+    if given.pack is not None:
+        pack([run for run in map(read_run, folders) if run is not None], given.pack)
     return 0
 
 

@@ -13,12 +13,18 @@ from torch import Tensor
 
 from perinvfl import optimizers, risks, tree
 from perinvfl.errors import UserError
-from perinvfl.hyper import LogUniform, OneOf, hyper
+from perinvfl.hyper import By, LogUniform, OneOf, hyper
 from perinvfl.optimizers import Moments
 from perinvfl.problem import Batches, Objective, Problem
 from perinvfl.tree import Params
 
 Number = float | Tensor
+ADAM_RATES = LogUniform(1e-4, 1e-2)
+
+
+def by_optimizer(field: str) -> By:
+    """Step sizes that make sense for plain gradient steps, and for Adam's."""
+    return By(field, {"sgd": LogUniform(1e-2, 1.0), "adam": ADAM_RATES})
 
 
 class Broadcast(NamedTuple):
@@ -66,9 +72,13 @@ class Algorithm:
     unused: ClassVar[tuple[str, ...]] = ()  # inherited fields that mean nothing here
 
     local_steps: int = hyper(1, "local steps of the global model in a round", symbol="R", least=1)
-    learning_rate: float = hyper(0.1, "step size of the local steps", symbol="γ", above=0, search=LogUniform(1e-2, 1.0))
+    learning_rate: float = hyper(
+        0.1, "step size of the local steps", symbol="γ", above=0, search=by_optimizer("optimizer")
+    )
     optimizer: Literal["sgd", "adam"] = hyper("sgd", "local steps of the global model: plain gradient, or Adam")
-    server_learning_rate: float = hyper(1.0, "server step size", symbol="α", above=0)
+    server_learning_rate: float = hyper(
+        1.0, "server step size", symbol="α", above=0, search=By("server_optimizer", {"adam": ADAM_RATES})
+    )
     server_optimizer: Literal["sgd", "adam"] = hyper(
         "sgd", "server step: ν − α(ν − mean ν_i), or Adam on that difference"
     )
@@ -201,7 +211,7 @@ class Personal(Algorithm):
 
     personal_steps: int = hyper(1, "steps of the personal model for each local step", symbol="S", least=1)
     personal_learning_rate: float = hyper(
-        0.1, "step size of the personal model", symbol="η", above=0, search=LogUniform(1e-2, 1.0)
+        0.1, "step size of the personal model", symbol="η", above=0, search=by_optimizer("personal_optimizer")
     )
     personal_optimizer: Literal["sgd", "adam"] = hyper("sgd", "steps of the personal model: plain gradient, or Adam")
 

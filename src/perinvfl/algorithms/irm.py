@@ -24,7 +24,7 @@ class Penalized(Algorithm):
         "rounds with the penalty weight at most 1, before it takes its full weight",
         least=0,
         stacks=True,
-        search=OneOf((0, 10, 20, 50, 100)),
+        search=OneOf((0, 10, 30, 60, 100)),
     )
     rescale: bool = hyper(True, "divide the whole loss by λ once λ > 1: then λ does not multiply the step size")
 

@@ -6,8 +6,8 @@ from typing import ClassVar
 import torch
 
 from perinvfl import optimizers, tree
-from perinvfl.algorithms.base import Broadcast, ClientState, Personal, Upload, Walk, add_l2, erm
-from perinvfl.hyper import LogUniform, hyper
+from perinvfl.algorithms.base import ADAM_RATES, Broadcast, ClientState, Personal, Upload, Walk, add_l2, erm
+from perinvfl.hyper import By, LogUniform, hyper
 from perinvfl.problem import Batches, Problem
 
 
@@ -29,7 +29,13 @@ class PFedMe(Personal):
     pull: float | tuple[float, ...] = hyper(
         15.0, "pull of θ towards w_i", symbol="λ", above=0, search=LogUniform(0.1, 15.0)
     )
-    server_learning_rate: float = hyper(1.0, "how far the server moves to the mean of the w_i", symbol="β", above=0)
+    server_learning_rate: float = hyper(
+        1.0,
+        "how far the server moves to the mean of the w_i",
+        symbol="β",
+        above=0,
+        search=By("server_optimizer", {"adam": ADAM_RATES}),
+    )
 
     def client(
         self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches

@@ -53,6 +53,11 @@ class DigitSettings:
     test_per_client: int = hyper(2_500, "test images per client, the same ones in every test context", least=1)
     holdout: int = hyper(0, "training images per client kept out of training, for validation", least=0)
     grayscale: bool = hyper(False, "put the image in both channels, so that only its shape is left to learn from")
+    leave_out: int = hyper(
+        -1,
+        "client to leave out: the others train, and their models are tested on its training contexts alone; -1: none",
+        least=-1,
+    )
     data_root: str = hyper("", "folder of the official idx files; empty: the images inside the package")
 
     @property
@@ -83,6 +88,8 @@ class DigitSettings:
                     f"{where}.{key} = {wanted}: {self.clients} clients would take {self.clients * wanted} of "
                     f"{exist} images; at most {exist // self.clients} each would fit."
                 )
+        if self.leave_out >= self.clients or (self.leave_out >= 0 and self.clients == 1):
+            raise UserError(f"{where}.leave_out = {self.leave_out}: must be one of several clients, counted from 0.")
         if self.holdout >= self.train_per_client:
             raise UserError(
                 f"{where}.holdout = {self.holdout}: must be less than train_per_client = {self.train_per_client}."
@@ -128,6 +135,9 @@ def digit_federation(name: DigitBenchmark, settings: DigitSettings, seed: int) -
     train = Split(x[:, ~held], y[:, ~held], context[:, ~held])
     validation = Split(x[:, held], y[:, held], context[:, held]) if settings.holdout else None
 
+    if settings.leave_out >= 0:
+        return _without(settings.leave_out, name, train, settings)
+
     # One draw of labels and of colours serves every test context, so that they differ by colour alone.
     y = noisy_labels(digits, images.test, settings, seed, "test")
     plain = turned(digits, images.test, settings)
@@ -150,6 +160,29 @@ def digit_federation(name: DigitBenchmark, settings: DigitSettings, seed: int) -
             "constant": constant_scores("binary", train, tests),
             "sizes": [settings.train_per_client - settings.holdout] * settings.clients,
             "contexts": [len(p) for p in settings.p_contexts],
+        },
+    )
+
+
+def _without(left_out: int, name: str, train: Split, settings: DigitSettings) -> Federation:
+    """The other clients, each tested on what the one left out would have trained on. No test image is touched."""
+    others = [i for i in range(settings.clients) if i != left_out]
+    whole = train.y.shape[1]
+    some = torch.arange(min(settings.test_per_client, whole)) * whole // min(settings.test_per_client, whole)  # evenly
+    unseen = Split(*(part[left_out, some].expand(len(others), *part[left_out, some].shape) for part in train))
+    kept = Split(*(part[others] for part in train))
+    return Federation(
+        name=name,
+        task="binary",
+        outputs=1,
+        contexts=max(len(settings.p_contexts[i]) for i in others),
+        train=kept,
+        tests={"left-out": unseen},
+        spectrum=("left-out",),
+        notes={
+            "constant": constant_scores("binary", kept, {"left-out": unseen}),
+            "sizes": [settings.train_per_client - settings.holdout] * len(others),
+            "contexts": [len(settings.p_contexts[i]) for i in others],
         },
     )
 

@@ -6,6 +6,7 @@ Both take the same pure functions and agree to rounding. T trials, n clients tak
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -65,17 +66,30 @@ def for_client(algorithm: Algorithm, client: int) -> Algorithm:
     return with_settings(algorithm, {name: value[client] for name, value in lists.items()})
 
 
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """This many threads for one operation, for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 class Loop:
     """One client after another, spread over the CPU's cores: each client on one thread.
 
-    Small matrix products gain more from a core each than from being cut in two.
+    Small matrix products gain more from a core each than from being cut in two, and so does all other arithmetic:
+    threads that wait for each other stall whenever another program takes a core.
     """
 
     def __init__(self, algorithms: Sequence[Algorithm], problem: Problem, workers: int) -> None:
         self.algorithms, self.problem = algorithms, problem
-        self.threads = torch.get_num_threads()
+        self.workers = workers
         self.pool = ThreadPoolExecutor(workers) if workers > 1 else None
 
+    @threads(1)
     def clients(self, server: ServerState, states: list[list[ClientState]], task: Task) -> Any:
         trials, n = task.ids.shape
         broadcasts = [self._broadcast(t, server, task) for t in range(trials)]
@@ -94,6 +108,7 @@ class Loop:
             new_states[t].append(state)
         return tree.stack(update), new_risks, new_states
 
+    @threads(1)
     def server(self, server: ServerState, update: Params, client_risks: Tensor, ids: Tensor) -> ServerState:
         trials = [
             algorithm.server(_row(server, t), _row(update, t), client_risks[t], ids[t])
@@ -101,6 +116,7 @@ class Loop:
         ]
         return tree.stack(trials)
 
+    @threads(1)
     def personal(self, server: ServerState, states: list[list[ClientState]], task: Task) -> Params:
         trials, n = task.ids.shape
         broadcasts = [self._broadcast(t, server, task) for t in range(trials)]
@@ -112,6 +128,7 @@ class Loop:
 
         return tree.split_axis(tree.stack(list(self._spread(job, _places(trials, n)))), trials)
 
+    @threads(1)
     def measure(self, params: Params, tests: list[Split]) -> Tensor:
         trials, n = next(iter(params.values())).shape[:2]
 
@@ -130,7 +147,7 @@ class Loop:
     def _spread(self, job: Callable[[tuple[int, int]], Any], places: list[tuple[int, int]]) -> Iterator[Any]:
         """Results in the order of the places, whatever the order in which they are ready."""
         if self.pool is None or len(places) == 1:
-            with torch.no_grad():
+            with torch.no_grad(), threads(self.workers):
                 yield from map(job, places)
             return
 
@@ -146,7 +163,6 @@ class Loop:
         finally:
             for future in waiting:
                 future.cancel()
-            torch.set_num_threads(self.threads)
 
 
 class Batched:

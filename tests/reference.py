@@ -240,6 +240,7 @@ class PFedMe(Personalized):
         first = risk(self.task, self.nu, batch(0)).item()
         w, theta, pull = self.local[i], self.theta[i], self.own("pull", i)
         overwrite(theta, self.nu)
+        self.theta_optimizer[i] = self.new_theta_optimizer(i)  # θ starts anew at w^t, and so do its moments
         for r in range(self.set.local_steps):
             for _ in range(self.set.personal_steps):
                 loss = risk(self.task, theta, batch(r)) + self.set.l2 * norm_squared(theta)

@@ -236,7 +236,7 @@ def test_personal_models_outlast_rounds_and_absence(name: str, store: str, tmp_p
                 assert same_bits(tree.named_leaves(now, "state"), tree.named_leaves(state, "state"))
                 continue
             assert not torch.equal(now.personal["0.weight"], state.personal["0.weight"])
-            expected = algorithm.client(simulation.problem, broadcast, state, batches)[1].personal
+            expected = algorithm.take_part(simulation.problem, broadcast, state, batches)[1].personal
             for leaf in expected:
                 torch.testing.assert_close(now.personal[leaf], expected[leaf], rtol=1e-4, atol=1e-5)
             if i in took_part and i not in simulation.participants(t - 1)[0].tolist():

@@ -4,6 +4,7 @@ Both take the same pure functions and agree to rounding. T trials, n clients tak
 """
 
 import dataclasses
+import typing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from perinvfl import risks, tree
 from perinvfl.algorithms.base import Algorithm, Broadcast, ClientState, ServerState, Upload
+from perinvfl.errors import UserError
 from perinvfl.federation import Split
 from perinvfl.problem import Batches, Problem
 from perinvfl.tree import Params
@@ -48,8 +50,22 @@ def varying_fields(algorithm: Algorithm) -> list[str]:
     return [
         field.name
         for field in dataclasses.fields(algorithm)
-        if isinstance(getattr(algorithm, field.name), float | tuple) or field.metadata.get("stacks")
+        if float in (field.type, *typing.get_args(field.type)) or field.metadata.get("stacks")
     ]
+
+
+def check_alike(algorithms: Sequence[Algorithm]) -> None:
+    """Refuse trials that cannot be one program, rather than run some of them with the settings of another."""
+    first = algorithms[0]
+    varying = varying_fields(first)
+    for other in algorithms[1:]:
+        fixed = (
+            [f.name for f in dataclasses.fields(first) if f.name not in varying] if type(other) is type(first) else []
+        )
+        unlike = [name for name in fixed if getattr(other, name) != getattr(first, name)]
+        if unlike or type(other) is not type(first):
+            what = ", ".join(unlike) or "the algorithm itself"
+            raise UserError(f"Trials in one simulation may differ in {', '.join(varying)}, not in {what}.")
 
 
 def with_settings(algorithm: Algorithm, settings: dict[str, Any]) -> Algorithm:
@@ -97,7 +113,7 @@ class Loop:
         def job(place: tuple[int, int]) -> tuple[Upload, ClientState]:
             t, i = place
             algorithm = for_client(self.algorithms[t], int(task.ids[t, i]))
-            return algorithm.client(self.problem, broadcasts[t][i], states[t][i], _batches(task, t, i))
+            return algorithm.take_part(self.problem, broadcasts[t][i], states[t][i], _batches(task, t, i))
 
         update: list[Params] = [{} for _ in range(trials)]
         new_risks = torch.empty(trials, n, device=task.ids.device)
@@ -175,7 +191,7 @@ class Batched:
     def clients(self, server: ServerState, states: ClientState, task: Task) -> Any:
         def one(hyper: dict[str, Tensor], broadcast: Broadcast, state: ClientState, data: Split, places: Any) -> Any:
             algorithm = with_settings(self.base, hyper)
-            return algorithm.client(self.problem, broadcast, state, Batches(data, places))
+            return algorithm.take_part(self.problem, broadcast, state, Batches(data, places))
 
         uploads, states = self._over_clients(one, server, states, task)
         weights = task.weights

@@ -51,7 +51,8 @@ def context_penalties(task: Task, logits: Tensor, y: Tensor, member: Tensor, pai
     """[K] IRMv1 penalty of each context: the squared scale-gradient.
 
     paired: the product over two halves of the batch (even and odd places), unbiased for a mini-batch drawn with
-    replacement; the square of one mini-batch mean is biased upward by its variance.
+    replacement; the square of one mini-batch mean is biased upward by its variance. A context that is absent from one
+    half counts as 0 there, so batches must be large enough to hold every context twice.
     """
     gradients = scale_gradients(task, logits, y)
     if not paired:

@@ -20,7 +20,7 @@ from torch import Tensor
 from perinvfl import tree
 from perinvfl.algorithms.base import Algorithm, ClientState, ServerState
 from perinvfl.errors import UserError
-from perinvfl.executors import Batched, Executor, Loop, Task
+from perinvfl.executors import Batched, Executor, Loop, Task, check_alike
 from perinvfl.federation import Federation, Split
 from perinvfl.hyper import hyper
 from perinvfl.models import ModelSettings, Precision, build_model
@@ -60,6 +60,8 @@ class Simulation:
         self.training, self.seeds, self.federation = training, seeds, federations[0]
         self.device = pick_device(training.device)
         self.trials, self.clients = len(algorithms), self.federation.clients
+        check_alike(algorithms)
+        self.everyone = torch.arange(self.clients, device=self.device).expand(self.trials, -1)  # [T, N]
         batched = training.executor == "vmap" or (training.executor == "auto" and self.device.type == "cuda")
         if training.precision == "tf32":
             torch.backends.cuda.matmul.allow_tf32 = True
@@ -97,7 +99,7 @@ class Simulation:
         client_states = [a.init_client(params, self.federation.contexts) for a, params in pairs]
         self.store: Stacked | Rows
         if batched and training.at_rest == "memory":
-            self.store = Stacked(tree.stack(client_states), self.clients)
+            self.store = Stacked(tree.stack(client_states), self.clients, self.everyone)
         else:
             at_rest = [tree.over(lambda leaf: leaf.cpu(), state) for state in client_states]
             self.store = Rows(at_rest if batched else client_states, self.clients, self._rest_folder(folder))
@@ -128,11 +130,12 @@ class Simulation:
         kinds = [kind for kind in ("personal", "global") if getattr(self.algorithms[0], f"has_{kind}")]
         columns: dict[str, list[Tensor]] = {kind: [] for kind in kinds}
         for first in range(0, self.clients, client_chunk):
-            ids = torch.arange(first, min(first + client_chunk, self.clients), device=self.device)
-            ids = ids.expand(self.trials, -1)
+            ids = self.everyone[:, first : first + client_chunk] if self.clients > client_chunk else self.everyone
             tests = [self._share(test, ids) for test in self.tests.values()]
             for kind in kinds:
                 params = self.personal_models(ids) if kind == "personal" else self._global_for(ids)
+                fine = torch.isfinite(_smallest(params)).flatten(1).all(1)  # fine-tuning may break what was sound
+                self.broken.copy_(torch.where((self.broken < 0) & ~fine, self.rounds_done, self.broken))
                 columns[kind].append(self.executor.measure(params, tests))
         measured = {kind: torch.cat(parts, 1).cpu() for kind, parts in columns.items()}  # [T, N, tests]
         return {kind: dict(zip(self.tests, table.unbind(-1), strict=True)) for kind, table in measured.items()}
@@ -150,7 +153,7 @@ class Simulation:
         """[T, n] who takes part."""
         count = max(1, round_half_up(self.training.fraction * self.clients))
         if count == self.clients:
-            return torch.arange(self.clients, device=self.device).expand(self.trials, -1)
+            return self.everyone
         drawn = [
             torch.randperm(self.clients, generator=generator(seed, "participants", round))[:count].sort().values
             for seed in self.seeds
@@ -171,8 +174,8 @@ class Simulation:
 
     def state(self) -> dict[str, Tensor]:
         """Everything needed to go on from here, by name."""
-        saved = tree.named_leaves(self.server, "server") | self.store.snapshot()
-        return saved | {"broken": self.broken, "rounds_done": torch.tensor(self.rounds_done)}
+        saved = tree.named_leaves(tree.over(torch.clone, self.server), "server") | self.store.snapshot()
+        return saved | {"broken": self.broken.clone(), "rounds_done": torch.tensor(self.rounds_done)}
 
     def restore(self, saved: dict[str, Tensor]) -> None:
         self.server = tree.fill(self.server, saved, "server")
@@ -213,7 +216,7 @@ class Simulation:
         return Task(ids, self._share(self.data, ids), places, weights)
 
     def _share(self, split: Split, ids: Tensor) -> Split:
-        if ids.shape[1] == self.clients:
+        if ids is self.everyone:
             return split
         trial = torch.arange(self.trials, device=ids.device)[:, None]
         return Split(*(part[trial, ids] for part in split))

@@ -25,28 +25,28 @@ from perinvfl.checkpoint import writing
 class Stacked:
     """All states of all trials, [T, N, ...]."""
 
-    def __init__(self, initial: ClientState, clients: int) -> None:
-        # initial: [T, ...]
+    def __init__(self, initial: ClientState, clients: int, everyone: Tensor) -> None:
+        # initial: [T, ...]; everyone: the ids that mean all clients in order, known by identity
         self.states: ClientState = tree.over(
             lambda leaf: leaf[:, None].expand(leaf.shape[0], clients, *leaf.shape[1:]).clone(), initial
         )
-        self.clients = clients
+        self.everyone = everyone
 
     def take(self, ids: Tensor) -> ClientState:
-        if ids.shape[1] == self.clients:
+        if ids is self.everyone:
             return self.states
         trial = torch.arange(ids.shape[0], device=ids.device)[:, None]
         return tree.over(lambda leaf: leaf[trial, ids], self.states)
 
     def put(self, ids: Tensor, states: ClientState) -> None:
-        if ids.shape[1] == self.clients:
+        if ids is self.everyone:
             tree.over(lambda leaf, new: leaf.copy_(new), self.states, states)
             return
         trial = torch.arange(ids.shape[0], device=ids.device)[:, None]
         tree.over(lambda leaf, new: leaf.index_put_((trial, ids), new), self.states, states)
 
     def snapshot(self) -> dict[str, Tensor]:
-        return tree.named_leaves(self.states, "clients")
+        return tree.named_leaves(tree.over(torch.clone, self.states), "clients")
 
     def settle(self) -> None:
         """Nothing to write beside the checkpoint."""
@@ -105,7 +105,7 @@ class Rows:
         self.recent.clear()
 
     def restore(self, saved: dict[str, Tensor]) -> None:
-        self.settled = set(saved["settled"].tolist())
+        self.settled, self.recent = set(saved["settled"].tolist()), {}
         places = saved["places"].tolist()
         if places:
             template = tree.over(lambda leaf: leaf[None].expand(len(places), *leaf.shape), self.initial[0])

@@ -165,6 +165,7 @@ class _Group:
 
     def _evaluate(self, simulation: Simulation, risks: torch.Tensor, seconds: float) -> None:
         measured = simulation.evaluate()
+        self._look_for_broken(simulation)
         lead = measured.get("personal") or measured["global"]
         for t, writer in enumerate(self.writers):
             if t not in self.told_broken:

@@ -49,6 +49,7 @@ class ClientState(NamedTuple):
     personal_moments: Moments
     moments: Moments  # of the local optimizer of ν
     weights: Params  # {"q": [K]} the client's own GroupDRO weights
+    last: Tensor  # the round it last took part in; -1 before the first
 
 
 class ServerState(NamedTuple):
@@ -104,6 +105,18 @@ class Algorithm:
     ) -> tuple[Upload, ClientState]:
         raise TypeError(f"{type(self).__name__} does not say what its clients do")
 
+    def take_part(
+        self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
+    ) -> tuple[Upload, ClientState]:
+        """`client`, with what has become wrong since the client last took part forgotten; executors call this."""
+        forget = self.objective_changes(state.last, broadcast.round)
+        state = state._replace(
+            moments=optimizers.forget(state.moments, forget),
+            personal_moments=optimizers.forget(state.personal_moments, forget),
+        )
+        upload, state = self.client(problem, broadcast, state, batches)
+        return upload, state._replace(last=torch.zeros_like(state.last) + broadcast.round)
+
     def personal(self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches) -> Params:
         """What this client predicts with."""
         return broadcast.params
@@ -112,7 +125,8 @@ class Algorithm:
 
     def init_client(self, params: Params, contexts: int) -> ClientState:
         empty = Moments({}, {}, {})
-        return ClientState({}, empty, optimizers.start(self.optimizer, params), {})
+        never = next(iter(params.values())).new_full((), -1)
+        return ClientState({}, empty, optimizers.start(self.optimizer, params), {}, never)
 
     def init_server(self, params: Params, clients: int) -> ServerState:
         moments = optimizers.start(self.server_optimizer, params)
@@ -125,15 +139,15 @@ class Algorithm:
 
     def server(self, server: ServerState, update: Params, risks: Tensor, clients: Tensor) -> ServerState:
         """From the averaged update and the risks [n] of the clients [n] that took part."""
-        moments = optimizers.forget(server.moments, self.objective_changes(server.round))
+        moments = optimizers.forget(server.moments, self.objective_changes(server.round - 1, server.round))
         gradient = tree.map(torch.neg, update)  # ν − mean ν_i: a pseudo-gradient
         step, moments = optimizers.step(self.server_optimizer, gradient, moments, self.server_learning_rate)
         return ServerState(tree.map(torch.add, server.params, step), moments, server.weights, server.round + 1)
 
     # Pieces ----------------------------------------------------------------------------------------------------
 
-    def objective_changes(self, round: Number) -> bool | Tensor:
-        """Whether the objective of this round differs from the last one's, so that Adam must forget."""
+    def objective_changes(self, last: Number, now: Number) -> bool | Tensor:
+        """Whether the objective of round `now` differs from that of round `last`, so that Adam must forget."""
         return False
 
     def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective:
@@ -144,7 +158,6 @@ class Algorithm:
         self, problem: Problem, broadcast: Broadcast, moments: Moments, batches: Batches
     ) -> tuple[Upload, Moments]:
         """R local steps of the global model from ν^t."""
-        moments = optimizers.forget(moments, self.objective_changes(broadcast.round))
         walk = Walk(broadcast.params, {}, moments, None)
         for r in range(self.local_steps):
             walk = self.local_step(problem, broadcast, walk, batches, r)

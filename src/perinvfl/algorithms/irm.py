@@ -39,10 +39,11 @@ class Penalized(Algorithm):
         weight = self.penalty(round)
         return weight.clamp(min=1.0) if isinstance(weight, Tensor) else max(weight, 1.0)
 
-    def objective_changes(self, round: Number) -> bool | Tensor:
-        now = round == self.warmup_rounds
-        never = self.warmup_rounds == 0 if isinstance(self.warmup_rounds, int) else False
-        return False if never else now
+    def objective_changes(self, last: Number, now: Number) -> bool | Tensor:
+        if isinstance(self.warmup_rounds, int) and self.warmup_rounds == 0:
+            return False
+        changed = (last < self.warmup_rounds) & (now >= self.warmup_rounds)
+        return changed if isinstance(now, Tensor) else bool(changed)
 
 
 def irm(problem: Problem, weight: Number, scale: Number, contexts: bool) -> Objective:

@@ -47,10 +47,8 @@ class PerInvFL(Personal, Penalized, GroupWeighted):
     ) -> tuple[Upload, ClientState]:
         beta: Number = self.beta  # type: ignore[assignment]  # of a list, an executor gives each client its own
         scale = self.personal_scale(broadcast)
-        forget = self.objective_changes(broadcast.round)
-        theta, q = state.personal, state.weights["q"]
-        theta_moments = optimizers.forget(state.personal_moments, forget)
-        walk = Walk(broadcast.params, {}, optimizers.forget(state.moments, forget), None)  # ν_{i,0} ← ν^t      l. 5
+        theta, theta_moments, q = state.personal, state.personal_moments, state.weights["q"]
+        walk = Walk(broadcast.params, {}, state.moments, None)  # ν_{i,0} ← ν^t                                 l. 5
         batch = 0
         for _ in range(self.local_steps):
             nu = walk.params()  # ν_{i,r}
@@ -66,7 +64,9 @@ class PerInvFL(Personal, Penalized, GroupWeighted):
                 batch += 1
             walk = self.local_step(problem, broadcast, walk, batches, batch)  # ν_{i,r+1}                       l. 10
             batch += 1
-        return walk.upload(), ClientState(theta, theta_moments, walk.moments, {"q": q})
+        return walk.upload(), state._replace(
+            personal=theta, personal_moments=theta_moments, moments=walk.moments, weights={"q": q}
+        )
 
     def personal_scale(self, broadcast: Broadcast) -> float | Tensor:
         """What the whole personal loss, the pull included, is divided by: a smaller step, not another objective."""
@@ -85,7 +85,9 @@ class PerInvFL(Personal, Penalized, GroupWeighted):
             present = (member.sum(0) > 0).float()
             context_risks = risks.context_means(risks.losses(problem.task, logits, y), member)
             raised = risks.raise_weights(q, context_risks, present, self.group_step)
-            return (raised * context_risks).sum(), torch.where(present > 0, raised, q)
+            # Contexts that are not in the batch keep their weight, so those that are share what they had together.
+            kept = torch.where(present > 0, raised * (q * present).sum(), q)
+            return (raised * context_risks).sum(), kept
 
         return objective
 
@@ -95,6 +97,9 @@ class PerInvFL(Personal, Penalized, GroupWeighted):
             return erm(problem, broadcast.weight)
         t = broadcast.round
         return irm(problem, self.penalty(t), self.loss_scale(t), contexts=False)
+
+    def objective_changes(self, last: Number, now: Number) -> bool | Tensor:
+        return False if self.invariance == "groupdro" else super().objective_changes(last, now)
 
     def loss_scale(self, round: float | Tensor) -> float | Tensor:
         return 1.0 if self.invariance == "groupdro" else super().loss_scale(round)

@@ -9,6 +9,7 @@ from perinvfl import optimizers, tree
 from perinvfl.algorithms.base import ADAM_RATES, Broadcast, ClientState, Personal, Upload, Walk, add_l2, erm
 from perinvfl.hyper import By, LogUniform, hyper
 from perinvfl.problem import Batches, Problem
+from perinvfl.tree import Params
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,15 @@ class PFedMe(Personal):
         search=By("server_optimizer", {"adam": ADAM_RATES}),
     )
 
+    def init_client(self, params: Params, contexts: int) -> ClientState:
+        return super().init_client(params, contexts)._replace(personal_moments=optimizers.start("sgd", params))
+
     def client(
         self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
     ) -> tuple[Upload, ClientState]:
         walk = Walk(broadcast.params, {}, state.moments, None)
-        theta, theta_moments = broadcast.params, state.personal_moments
+        theta = broadcast.params  # θ begins at w^t, and so does its optimizer
+        theta_moments = optimizers.start(self.personal_optimizer, theta)
         for r in range(self.local_steps):
             w, batch = walk.params(), batches[r]
             for k in range(self.personal_steps):
@@ -57,7 +62,7 @@ class PFedMe(Personal):
             envelope = tree.map(lambda v, t: self.pull * (v - t), w, theta)  # ∇F_i(w) = λ(w − θ(w))
             step, moments = optimizers.step(self.optimizer, envelope, walk.moments, self.learning_rate)
             walk = Walk(walk.origin, walk.add(step), moments, walk.risk)
-        return walk.upload(), state._replace(personal=theta, personal_moments=theta_moments, moments=walk.moments)
+        return walk.upload(), state._replace(personal=theta, moments=walk.moments)
 
     def check(self, where: str) -> None:
         self.check_pull(where, "pull", self.pull, factor=1.0)

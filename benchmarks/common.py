@@ -40,6 +40,18 @@ def median_seconds(work: Callable[[], object], repeats: int = 7, warm: int = 2) 
     return statistics.median(times)
 
 
+def rival_seconds(rivals: dict[str, Callable[[], object]], repeats: int = 15) -> dict[str, float]:
+    """Median seconds of each, taken in turn: two-thread timings jump between modes, and all must meet the same ones."""
+    times: dict[str, list[float]] = {name: [] for name in rivals}
+    for repeat in range(repeats + 2):
+        for name, work in rivals.items():
+            began = time.perf_counter()
+            work()
+            if repeat >= 2:  # the first two are to warm up
+                times[name].append(time.perf_counter() - began)
+    return {name: statistics.median(found) for name, found in times.items()}
+
+
 def product_rate(size: int, dtype: torch.dtype = torch.float32, device: str = "cpu") -> float:
     """FLOP/s of a large matrix product."""
     a = torch.randn(size, size, device=device).to(dtype)

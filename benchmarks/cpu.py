@@ -1,10 +1,12 @@
 """CPU speed: the simulator against a large matrix product and against a plain nn.Module loop, in one run."""
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.common import WIDTH, median_seconds, product_rate, random_digits, show, step_flops
+from benchmarks.common import WIDTH, product_rate, random_digits, rival_seconds, show, step_flops
 from perinvfl.algorithms import IRM
 from perinvfl.federation import Federation
 from perinvfl.simulate import Simulation, Training
@@ -72,18 +74,23 @@ def simulation(federation: Federation, batch: int, precision: str) -> Simulation
 def rates(clients: int, samples: int, batch: int, rounds: int) -> dict[str, float]:
     """FLOP/s of the plain loop and of the simulator, taken in turn."""
     federation = random_digits(clients, samples)
-    rivals = {
-        "plain": PlainLoop(federation, batch),
-        "float32": simulation(federation, batch, "float32"),
-        "bfloat16": simulation(federation, batch, "bfloat16"),
-    }
     flops = rounds * LOCAL_STEPS * clients * step_flops(batch or samples)
 
-    def some_rounds(rival: PlainLoop | Simulation) -> None:
-        for _ in range(rounds):
-            rival.round()
+    def some_rounds(rival: PlainLoop | Simulation) -> Callable[[], None]:
+        def work() -> None:
+            for _ in range(rounds):
+                rival.round()
 
-    return {name: flops / median_seconds(lambda rival=rival: some_rounds(rival)) for name, rival in rivals.items()}  # type: ignore[misc]
+        return work
+
+    seconds = rival_seconds(
+        {
+            "plain": some_rounds(PlainLoop(federation, batch)),
+            "float32": some_rounds(simulation(federation, batch, "float32")),
+            "bfloat16": some_rounds(simulation(federation, batch, "bfloat16")),
+        }
+    )
+    return {name: flops / time for name, time in seconds.items()}
 
 
 def main() -> None:

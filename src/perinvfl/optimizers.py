@@ -1,4 +1,4 @@
-"""Steps as pure functions: (gradient, moments) -> (what to add to the parameters, new moments)."""
+"""Steps as pure functions: (parameters, gradient, moments) -> (new parameters, new moments)."""
 
 from typing import Literal, NamedTuple
 
@@ -26,16 +26,30 @@ def start(kind: Kind, params: Params) -> Moments:
     return Moments(zeros, tree.map(torch.clone, zeros), {"count": next(iter(params.values())).new_zeros(())})
 
 
-def step(kind: Kind, gradient: Params, moments: Moments, rate: float | Tensor) -> tuple[Params, Moments]:
-    """The paper's plain step -rate * gradient, or Adam's (Kingma & Ba 2015, with its usual constants)."""
+def step(
+    kind: Kind, params: Params, gradient: Params, moments: Moments, rate: float | Tensor
+) -> tuple[Params, Moments]:
+    """The paper's plain step params − rate · gradient, or Adam's (Kingma & Ba 2015, with its usual constants).
+
+    No parameters ({}) stand for zeros: what comes back is then the step itself.
+    """
     if kind == "sgd":
-        return tree.map(lambda g: g * -rate, gradient), moments
+        return _add(params, gradient, -rate), moments
     count = moments.steps["count"] + 1
     mean = tree.map(lambda m, g: 0.9 * m + 0.1 * g, moments.mean, gradient)
     square = tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, moments.square, gradient)
     mean_scale, square_scale = 1 / (1 - 0.9**count), 1 / (1 - 0.999**count)
     move = tree.map(lambda m, v: -rate * (m * mean_scale) / ((v * square_scale).sqrt() + 1e-8), mean, square)
-    return move, Moments(mean, square, {"count": count})
+    return _add(params, move, 1.0), Moments(mean, square, {"count": count})
+
+
+def _add(params: Params, move: Params, factor: float | Tensor) -> Params:
+    """params + factor · move, in one pass where the factor is a plain number."""
+    if not params:
+        return tree.map(lambda m: m * factor, move)
+    if isinstance(factor, Tensor):
+        return tree.map(lambda p, m: p + factor * m, params, move)
+    return tree.map(lambda p, m: torch.add(p, m, alpha=factor), params, move)
 
 
 def forget(moments: Moments, when: bool | Tensor) -> Moments:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from perinvfl import risks
 from perinvfl.federation import Split, Task
 from perinvfl.models import Model
 from perinvfl.tree import Params
@@ -25,7 +26,7 @@ class Batches:
     def __getitem__(self, step: int) -> Split:
         if self.places is None:
             return self.data
-        return Split(*(part[self.places[step]] for part in self.data))
+        return Split(*(part.index_select(0, self.places[step]) for part in self.data))
 
 
 def autograd_gradient(f: Callable[[Params], tuple[Tensor, Tensor]], params: Params) -> tuple[Params, Tensor]:
@@ -49,7 +50,12 @@ class Problem:
     contexts: int  # K
     clients: int  # N
     paired: bool  # mini-batches: use the unbiased penalty
+    padded: bool  # some batch may hold samples that are only padding
     gradient_of: Gradient
+
+    def whole(self, context: Tensor) -> Tensor | None:
+        """Membership in D_i as a whole; None where every sample is real."""
+        return risks.whole(context, self.padded)
 
     def gradient(self, objective: Objective, params: Params, batch: Split) -> tuple[Params, Tensor]:
         """Gradient of the objective at params on the batch, and what the objective tells."""

@@ -37,17 +37,19 @@ def membership(context: Tensor, contexts: int) -> Tensor:
     return (context[:, None] == torch.arange(contexts, device=context.device)).to(torch.float32)
 
 
-def context_means(values: Tensor, member: Tensor) -> Tensor:
-    """[K] mean of values in each context; 0 where the context has no sample."""
+def whole(context: Tensor, padded: bool = True) -> Tensor | None:
+    """[B, 1] membership in D_i as a whole, every real sample; None where all are real."""
+    return (context >= 0).to(torch.float32)[:, None] if padded else None
+
+
+def context_means(values: Tensor, member: Tensor | None) -> Tensor:
+    """[K] mean of values in each context; 0 where the context has no sample. No membership: one context of all."""
+    if member is None:
+        return values.mean(0, keepdim=True)
     return (values[:, None] * member).sum(0) / member.sum(0).clamp(min=1)
 
 
-def pooled(context: Tensor) -> Tensor:
-    """[B] one context for all real samples: D_i as a whole."""
-    return context.clamp(max=0)
-
-
-def context_penalties(task: Task, logits: Tensor, y: Tensor, member: Tensor, paired: bool) -> Tensor:
+def context_penalties(task: Task, logits: Tensor, y: Tensor, member: Tensor | None, paired: bool) -> Tensor:
     """[K] IRMv1 penalty of each context: the squared scale-gradient.
 
     paired: the product over two halves of the batch (even and odd places), unbiased for a mini-batch drawn with
@@ -57,7 +59,8 @@ def context_penalties(task: Task, logits: Tensor, y: Tensor, member: Tensor, pai
     gradients = scale_gradients(task, logits, y)
     if not paired:
         return context_means(gradients, member).square()
-    return context_means(gradients[::2], member[::2]) * context_means(gradients[1::2], member[1::2])
+    even, odd = (None, None) if member is None else (member[::2], member[1::2])
+    return context_means(gradients[::2], even) * context_means(gradients[1::2], odd)
 
 
 def raise_weights(q: Tensor, risks: Tensor, present: Tensor, step: float | Tensor) -> Tensor:
@@ -74,4 +77,4 @@ def measure(task: Task, logits: Tensor, y: Tensor, context: Tensor) -> Tensor:
         right = (logits.argmax(1) == y).float()
     else:
         right = (logits[:, 0] - y).square()
-    return context_means(right, membership(pooled(context), 1))[0]
+    return context_means(right, whole(context))[0]

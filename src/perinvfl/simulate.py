@@ -72,6 +72,8 @@ class Simulation:
             contexts=self.federation.contexts,
             clients=self.clients,
             paired=training.batch_size > 0,
+            # Batches are drawn from real samples only.
+            padded=training.batch_size == 0 and any(bool((f.train.context < 0).any()) for f in federations),
             gradient_of=functional_gradient if batched else autograd_gradient,
         )
         self.algorithms = algorithms

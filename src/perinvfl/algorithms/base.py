@@ -141,8 +141,9 @@ class Algorithm:
         """From the averaged update and the risks [n] of the clients [n] that took part."""
         moments = optimizers.forget(server.moments, self.objective_changes(server.round - 1, server.round))
         gradient = tree.map(torch.neg, update)  # ν − mean ν_i: a pseudo-gradient
-        step, moments = optimizers.step(self.server_optimizer, gradient, moments, self.server_learning_rate)
-        return ServerState(tree.map(torch.add, server.params, step), moments, server.weights, server.round + 1)
+        rate = self.server_learning_rate
+        params, moments = optimizers.step(self.server_optimizer, server.params, gradient, moments, rate)
+        return ServerState(params, moments, server.weights, server.round + 1)
 
     # Pieces ----------------------------------------------------------------------------------------------------
 
@@ -168,8 +169,7 @@ class Algorithm:
         nu = walk.params()
         gradient, risk = problem.gradient(self.global_objective(problem, broadcast), nu, batches[batch])
         gradient = add_l2(gradient, nu, self.l2, self.loss_scale(broadcast.round))
-        step, moments = optimizers.step(self.optimizer, gradient, walk.moments, self.learning_rate)
-        return Walk(walk.origin, walk.add(step), moments, risk if walk.risk is None else walk.risk)
+        return walk.step(self.optimizer, gradient, self.learning_rate, risk)
 
     def loss_scale(self, round: Number) -> Number:
         """What the whole loss is divided by."""
@@ -190,8 +190,9 @@ class Walk(NamedTuple):
     def params(self) -> Params:
         return tree.map(torch.add, self.origin, self.update) if self.update else self.origin
 
-    def add(self, step: Params) -> Params:
-        return tree.map(torch.add, self.update, step) if self.update else step
+    def step(self, kind: optimizers.Kind, gradient: Params, rate: Number, risk: Tensor | None) -> "Walk":
+        update, moments = optimizers.step(kind, self.update, gradient, self.moments, rate)
+        return Walk(self.origin, update, moments, risk if self.risk is None else self.risk)
 
     def upload(self) -> Upload:
         assert self.risk is not None
@@ -202,8 +203,7 @@ def erm(problem: Problem, weight: Number = 1.0) -> Objective:
     """The mean loss over all of a client's samples, times a weight; tells the mean loss."""
 
     def objective(logits: Tensor, y: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
-        member = risks.membership(risks.pooled(context), 1)
-        risk = risks.context_means(risks.losses(problem.task, logits, y), member)[0]
+        risk = risks.context_means(risks.losses(problem.task, logits, y), problem.whole(context))[0]
         return weight * risk, risk
 
     return objective

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
 from perinvfl import optimizers, tree
 from perinvfl.algorithms.base import Broadcast, ClientState, Personal, Upload, add_l2, erm
 from perinvfl.hyper import LogUniform, hyper
@@ -38,8 +36,9 @@ class Ditto(Personal):
             gradient, _ = problem.gradient(erm(problem), v, batches[self.local_steps + s])
             gradient = add_l2(gradient, v, self.l2)
             gradient = tree.map(lambda g, v, w: g + self.pull * (v - w), gradient, v, broadcast.params)
-            step, v_moments = optimizers.step(self.personal_optimizer, gradient, v_moments, self.personal_learning_rate)
-            v = tree.map(torch.add, v, step)  # v ← v − η(∇F + λ(v − w^t))
+            v, v_moments = optimizers.step(  # v ← v − η(∇F + λ(v − w^t))
+                self.personal_optimizer, v, gradient, v_moments, self.personal_learning_rate
+            )
         return upload, state._replace(personal=v, personal_moments=v_moments, moments=moments)
 
     def check(self, where: str) -> None:

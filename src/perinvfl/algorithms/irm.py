@@ -53,12 +53,12 @@ def irm(problem: Problem, weight: Number, scale: Number, contexts: bool) -> Obje
     """
 
     def objective(logits: Tensor, y: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
-        whole = risks.membership(risks.pooled(context), 1)
-        member = risks.membership(context, problem.contexts) if contexts else whole
         sample_losses = risks.losses(problem.task, logits, y)
+        member = risks.membership(context, problem.contexts) if contexts else problem.whole(context)
+        context_risks = risks.context_means(sample_losses, member)
         penalties = risks.context_penalties(problem.task, logits, y, member, problem.paired)
-        total = (risks.context_means(sample_losses, member) + weight * penalties).sum()
-        return total / scale, risks.context_means(sample_losses, whole)[0]
+        risk = risks.context_means(sample_losses, problem.whole(context)) if contexts else context_risks
+        return (context_risks + weight * penalties).sum() / scale, risk[0]
 
     return objective
 

@@ -57,10 +57,9 @@ class PerInvFL(Personal, Penalized, GroupWeighted):
                 gradient, q = problem.gradient(objective, theta, batches[batch])
                 gradient = add_l2(gradient, theta, self.l2, scale)
                 gradient = tree.map(lambda g, t, v: g + 2 * beta / scale * (t - v), gradient, theta, nu)
-                step, theta_moments = optimizers.step(
-                    self.personal_optimizer, gradient, theta_moments, self.personal_learning_rate
+                theta, theta_moments = optimizers.step(  # θ ← θ − η(∇L_INV + 2β(θ − ν_{i,r}))                 l. 8
+                    self.personal_optimizer, theta, gradient, theta_moments, self.personal_learning_rate
                 )
-                theta = tree.map(torch.add, theta, step)  # θ ← θ − η(∇L_INV + 2β(θ − ν_{i,r}))                  l. 8
                 batch += 1
             walk = self.local_step(problem, broadcast, walk, batches, batch)  # ν_{i,r+1}                       l. 10
             batch += 1

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
 from perinvfl import optimizers, tree
 from perinvfl.algorithms.base import ADAM_RATES, Broadcast, ClientState, Personal, Upload, Walk, add_l2, erm
 from perinvfl.hyper import By, LogUniform, hyper
@@ -55,13 +53,11 @@ class PFedMe(Personal):
                     walk = walk._replace(risk=risk)  # θ is still w^t: this is R(w^t; D_i)
                 gradient = add_l2(gradient, theta, self.l2)
                 gradient = tree.map(lambda g, t, v: g + self.pull * (t - v), gradient, theta, w)
-                step, theta_moments = optimizers.step(
-                    self.personal_optimizer, gradient, theta_moments, self.personal_learning_rate
+                theta, theta_moments = optimizers.step(
+                    self.personal_optimizer, theta, gradient, theta_moments, self.personal_learning_rate
                 )
-                theta = tree.map(torch.add, theta, step)
             envelope = tree.map(lambda v, t: self.pull * (v - t), w, theta)  # ∇F_i(w) = λ(w − θ(w))
-            step, moments = optimizers.step(self.optimizer, envelope, walk.moments, self.learning_rate)
-            walk = Walk(walk.origin, walk.add(step), moments, walk.risk)
+            walk = walk.step(self.optimizer, envelope, self.learning_rate, None)
         return walk.upload(), state._replace(personal=theta, moments=walk.moments)
 
     def check(self, where: str) -> None:

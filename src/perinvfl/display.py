@@ -80,12 +80,22 @@ class Live(Watch):
 
 
 def show_table(console: Console, table: Table) -> None:
+    """All columns where they fit; on a narrow terminal the paper's own, and a word on how to see the rest."""
     header, rows = cells(table)
+    columns = len(header)
+    widths = [max(len(line[column]) for line in [header, *(row for _, row in rows)]) + 3 for column in range(columns)]
+    if sum(widths) + 1 > console.width:
+        columns = len(table.spectrum) + 3  # up to the worst case
     shown = RichTable(title=f"{table.benchmark}: accuracy in percent by p_test", title_justify="left", expand=False)
-    for number, title in enumerate(header):
+    for number, title in enumerate(header[:columns]):
         shown.add_column(title, justify="left" if number == 0 else "right", no_wrap=number > 0)
     for kind, row in rows:
-        shown.add_row(*row, style={"paper": "dim", "reference": "cyan"}.get(kind))
+        shown.add_row(*row[:columns], style={"paper": "dim", "reference": "cyan"}.get(kind))
     console.print(shown)
+    if columns < len(header):
+        hidden = ", ".join(header[columns:])
+        console.print(
+            f"Not shown here: {hidden}; a wider terminal or --format md shows all.", style="dim", highlight=False
+        )
     for note in table.notes:
         console.print(note, style="dim", highlight=False)

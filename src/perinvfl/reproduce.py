@@ -1,0 +1,183 @@
+"""Re-create a published table: search, leave one client out, then the chosen settings with fresh seeds.
+
+`python -m perinvfl.reproduce experiments/rc_mnist.toml --out results/rc_mnist`
+
+Three packed files, each made once: what is there is not made again. Every method gets the same number of settings,
+rounds, folds and seeds. Torch and the standard library only.
+"""
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perinvfl.checkpoint import writing
+from perinvfl.errors import UserError
+from perinvfl.experiment import Experiment, Trial, build_experiment, read_experiment
+from perinvfl.records import Run, pack, read_packed, read_run
+from perinvfl.select import RULES, Choice, choose, view
+from perinvfl.sweep import search
+from perinvfl.train import Plain, guarded, train
+
+SEARCH, LEFT_OUT, CHOSEN = "search.jsonl.xz", "left_out.jsonl.xz", "chosen.jsonl.xz"
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is spent on each method alike."""
+
+    trials: int = 48
+    finalists: int = 10  # best by `source`, tried with each client left out
+    seeds: tuple[int, ...] = (101, 102, 103, 104, 105)  # none of them used in the search
+    overrides: tuple[str, ...] = ()
+
+
+REDUCED = Effort(
+    trials=4,
+    finalists=2,
+    seeds=(101, 102),
+    overrides=(
+        "training.rounds=60",
+        "training.batch_size=500",
+        "data.train_per_client=2500",
+        "data.holdout=250",
+        "data.test_per_client=500",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Published:
+    """The records behind one table."""
+
+    search: list[Run]
+    left_out: list[Run]
+    chosen: list[Run]
+
+    def methods(self) -> list[str]:
+        return list(dict.fromkeys(method_of(run) for run in self.search))
+
+    def choices(self, rule_name: str) -> dict[str, Choice]:
+        """What a rule takes for each method."""
+        source = self.left_out if rule_name == "leave-one-client-out" else self.search
+        return {
+            method: _choice(rule_name, [run for run in source if method_of(run) == method]) for method in self.methods()
+        }
+
+    def runs_of(self, method: str, setting: int) -> list[Run]:
+        """The fresh runs of one setting of a method."""
+        return [run for run in self.chosen if method_of(run) == method and setting_of(run) == setting]
+
+
+def read_published(folder: Path) -> Published:
+    missing = [name for name in (SEARCH, CHOSEN) if not (folder / name).exists()]
+    if missing:
+        raise UserError(
+            f"{folder} holds no {missing[0]}; `python -m perinvfl.reproduce FILE.toml --out {folder}` makes it."
+        )
+    left_out = read_packed(folder / LEFT_OUT) if (folder / LEFT_OUT).exists() else []
+    return Published(read_packed(folder / SEARCH), left_out, read_packed(folder / CHOSEN))
+
+
+def method_of(run: Run) -> str:
+    """The label without the number of the setting: "IRM #7 without 2" is a run of IRM."""
+    return run.start["asked"]["algorithm"]["label"].partition(" #")[0]
+
+
+def setting_of(run: Run) -> int:
+    return int(run.start["asked"]["algorithm"]["label"].partition(" #")[2].split()[0])
+
+
+def reproduce(file: Path, out: Path, effort: Effort, together: int, say: Callable[[str], None]) -> Published:
+    experiment = read_experiment(file, list(effort.overrides))
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+
+    def stage(name: str, make: Callable[[], Sequence[Trial]]) -> list[Run]:
+        path = out / name
+        if path.exists():
+            say(f"{path} is there already")
+            return read_packed(path)
+        trials = tuple(make())
+        if not trials:
+            return []
+        folders = train(Experiment(experiment.name, trials), out / name.partition(".")[0], Plain(say), together)
+        runs = [run for run in map(read_run, folders) if run is not None]
+        pack(runs, path)
+        return runs
+
+    searched = stage(SEARCH, lambda: search(experiment, effort.trials, search_seed=0).trials)
+    left_out = stage(LEFT_OUT, lambda: _folds(searched, effort.finalists))
+    found = Published(searched, left_out, [])
+    chosen = stage(CHOSEN, lambda: _fresh(found, effort.seeds))
+    return dataclasses.replace(found, chosen=chosen)
+
+
+def _choice(rule_name: str, runs: list[Run]) -> Choice:
+    settings = dict.fromkeys(setting_of(run) for run in runs)
+    views = [
+        view(RULES[rule_name], setting, [run for run in runs if setting_of(run) == setting]) for setting in settings
+    ]
+    return choose([seen for seen in views if seen is not None])
+
+
+def _folds(searched: list[Run], finalists: int) -> list[Trial]:
+    """The best settings of each method by `source`, once for each client left out."""
+    trials = []
+    for method in dict.fromkeys(map(method_of, searched)):
+        runs = [run for run in searched if method_of(run) == method]
+        views = [view(RULES["source"], setting_of(run), [run]) for run in runs]
+        ranked = sorted((seen for seen in views if seen is not None), key=lambda seen: -max(seen.scores.values()))
+        best = {seen.setting for seen in ranked[:finalists]}
+        for run in runs:
+            if setting_of(run) in best:
+                for client in range(run.start["clients"]):
+                    trials.append(_again(run, run.start["asked"]["seed"], f" without {client}", leave_out=client))
+    return trials
+
+
+def _fresh(found: Published, seeds: Sequence[int]) -> list[Trial]:
+    """Every setting that some rule takes, by its best or by its last round, once for each fresh seed."""
+    wanted: dict[tuple[str, int], None] = {}
+    for rule in RULES:
+        if rule == "leave-one-client-out" and not found.left_out:
+            continue
+        for method, choice in found.choices(rule).items():
+            wanted[method, choice.setting] = wanted[method, choice.last_setting] = None
+    by_name = {(method_of(run), setting_of(run)): run for run in found.search}
+    return [_again(by_name[key], seed) for key in wanted for seed in seeds]
+
+
+def _again(run: Run, seed: int, suffix: str = "", **data: Any) -> Trial:
+    """The trial a run was, with another seed or other data."""
+    asked = run.start["asked"]
+    algorithm = {**asked["algorithm"], "label": asked["algorithm"]["label"] + suffix}
+    table = {**asked, "data": {**asked["data"], **data}, "algorithm": [algorithm], "seeds": [seed]}
+    table.pop("seed")
+    return build_experiment(table).trials[0]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m perinvfl.reproduce", description=__doc__)
+    parser.add_argument("file", type=Path, help="experiment file of a table, such as experiments/rc_mnist.toml")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the three packed files")
+    parser.add_argument("--reduced", action="store_true", help="a small version that a laptop finishes in minutes")
+    parser.add_argument("--finalists", type=int, help="settings of each method tried with each client left out")
+    parser.add_argument("--together", type=int, default=64, help="most trials in one program")
+    given = parser.parse_args(arguments)
+    effort = REDUCED if given.reduced else Effort()
+    if given.finalists is not None:
+        effort = dataclasses.replace(effort, finalists=given.finalists)
+
+    def work() -> int:
+        reproduce(given.file, given.out, effort, given.together, lambda line: print(line, flush=True))
+        return 0
+
+    return guarded(work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

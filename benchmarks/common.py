@@ -40,15 +40,19 @@ def median_seconds(work: Callable[[], object], repeats: int = 7, warm: int = 2) 
     return statistics.median(times)
 
 
-def rival_seconds(rivals: dict[str, Callable[[], object]], repeats: int = 15) -> dict[str, float]:
-    """Median seconds of each, taken in turn: two-thread timings jump between modes, and all must meet the same ones."""
+def rival_seconds(rivals: dict[str, Callable[[], object]], repeats: int = 9) -> dict[str, float]:
+    """Median seconds of each, taken in turn: two-thread timings jump between modes, and all must meet the same ones.
+
+    Each turn begins with a pause and an untimed call: the idle threads of the one before spin for a while.
+    """
     times: dict[str, list[float]] = {name: [] for name in rivals}
-    for repeat in range(repeats + 2):
+    for _ in range(repeats):
         for name, work in rivals.items():
+            time.sleep(0.2)
+            work()
             began = time.perf_counter()
             work()
-            if repeat >= 2:  # the first two are to warm up
-                times[name].append(time.perf_counter() - began)
+            times[name].append(time.perf_counter() - began)
     return {name: statistics.median(found) for name, found in times.items()}
 
 

@@ -13,7 +13,8 @@ from perinvfl.tree import Params
 
 # (logits, y, context) -> (what is minimised, what is told about it)
 Objective = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-Gradient = Callable[[Callable[[Params], tuple[Tensor, Tensor]], Params], tuple[Params, Tensor]]
+# (model, objective, params, batch) -> (gradient, what the objective tells)
+Gradient = Callable[[Model, Objective, Params, Split], tuple[Params, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -29,18 +30,34 @@ class Batches:
         return Split(*(part.index_select(0, self.places[step]) for part in self.data))
 
 
-def autograd_gradient(f: Callable[[Params], tuple[Tensor, Tensor]], params: Params) -> tuple[Params, Tensor]:
+def autograd_gradient(model: Model, objective: Objective, params: Params, batch: Split) -> tuple[Params, Tensor]:
     """For one client at a time: the ordinary tape, which costs least per call."""
     variables = {name: leaf.detach().requires_grad_() for name, leaf in params.items()}
     with torch.enable_grad():
-        value, told = f(variables)
+        value, told = objective(model.apply(variables, batch.x), batch.y, batch.context)
     gradients = torch.autograd.grad(value, list(variables.values()))
     return dict(zip(variables, gradients, strict=True)), told.detach()
 
 
-def functional_gradient(f: Callable[[Params], tuple[Tensor, Tensor]], params: Params) -> tuple[Params, Tensor]:
+def functional_gradient(model: Model, objective: Objective, params: Params, batch: Split) -> tuple[Params, Tensor]:
     """For use under vmap."""
-    return torch.func.grad(f, has_aux=True)(params)
+    return _differentiate(model.apply, objective, params, *batch)
+
+
+def compiled_gradient() -> Gradient:
+    """For one client at a time, as one compiled program: half the time of a step on a small batch."""
+    differentiate = torch.compile(_differentiate, dynamic=False)
+
+    def gradient(model: Model, objective: Objective, params: Params, batch: Split) -> tuple[Params, Tensor]:
+        return differentiate(model.apply, objective, params, *batch)
+
+    return gradient
+
+
+def _differentiate(
+    apply: Callable[[Params, Tensor], Tensor], objective: Objective, params: Params, x: Tensor, y: Tensor, c: Tensor
+) -> tuple[Params, Tensor]:
+    return torch.func.grad(lambda p: objective(apply(p, x), y, c), has_aux=True)(params)
 
 
 @dataclass(frozen=True)
@@ -59,4 +76,4 @@ class Problem:
 
     def gradient(self, objective: Objective, params: Params, batch: Split) -> tuple[Params, Tensor]:
         """Gradient of the objective at params on the batch, and what the objective tells."""
-        return self.gradient_of(lambda p: objective(self.model.apply(p, batch.x), batch.y, batch.context), params)
+        return self.gradient_of(self.model, objective, params, batch)

@@ -9,6 +9,8 @@
 torch.Size([1, 3])
 """
 
+import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +26,7 @@ from perinvfl.executors import Batched, Executor, Loop, Task, check_alike
 from perinvfl.federation import Federation, Split
 from perinvfl.hyper import hyper
 from perinvfl.models import ModelSettings, Precision, build_model
-from perinvfl.problem import Problem, autograd_gradient, functional_gradient
+from perinvfl.problem import Gradient, Problem, autograd_gradient, compiled_gradient, functional_gradient
 from perinvfl.seeding import generator
 from perinvfl.store import Rows, Stacked, unstack
 from perinvfl.tree import Params
@@ -42,6 +44,7 @@ class Training:
     executor: Literal["auto", "vmap", "loop"] = hyper("auto", "all clients as one program, or one after another")
     device: Literal["auto", "cpu", "cuda"] = hyper("auto", "where to train")
     precision: Precision = hyper("float32", "arithmetic of the matrix products")
+    compile: bool = hyper(False, "compile the gradient (loop executor, needs a C++ compiler): faster small batches")
     at_rest: Literal["memory", "disk"] = hyper("memory", "where states of clients that sit out are kept")
 
 
@@ -74,7 +77,7 @@ class Simulation:
             paired=training.batch_size > 0,
             # Batches are drawn from real samples only.
             padded=training.batch_size == 0 and any(bool((f.train.context < 0).any()) for f in federations),
-            gradient_of=functional_gradient if batched else autograd_gradient,
+            gradient_of=pick_gradient(training, batched),
         )
         self.algorithms = algorithms
         self.executor: Executor = (
@@ -276,6 +279,16 @@ def pick_device(asked: str) -> torch.device:
     if asked == "cuda" and not torch.cuda.is_available():
         raise UserError('training.device = "cuda": no CUDA device is available here; use "cpu" or "auto".')
     return torch.device("cuda" if asked == "cuda" or (asked == "auto" and torch.cuda.is_available()) else "cpu")
+
+
+def pick_gradient(training: Training, batched: bool) -> Gradient:
+    if not training.compile:
+        return functional_gradient if batched else autograd_gradient
+    if batched:
+        raise UserError('training.compile = true goes with training.executor = "loop".')
+    if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++"))):
+        raise UserError("training.compile = true needs a C++ compiler (g++ or clang++), and none is installed here.")
+    return compiled_gradient()
 
 
 def round_half_up(value: float) -> int:

@@ -40,7 +40,7 @@ def test_compiled_training_is_the_same() -> None:
 
 
 def test_what_cannot_be_compiled_is_said_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match="goes with training.executor"):
+    with pytest.raises(UserError, match="goes with training"):
         Simulation([PerInvFL()], [random_federation()], [0], Training(compile=True, executor="vmap"))
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UserError, match="needs a C\\+\\+ compiler"):

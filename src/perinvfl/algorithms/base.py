@@ -19,7 +19,7 @@ from perinvfl.problem import Batches, Objective, Problem
 from perinvfl.tree import Params
 
 Number = float | Tensor
-ADAM_RATES = LogUniform(1e-4, 1e-2)
+ADAM_RATES = LogUniform(3e-4, 1e-2)
 
 
 def by_optimizer(field: str) -> By:

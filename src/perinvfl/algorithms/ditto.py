@@ -21,7 +21,7 @@ class Ditto(Personal):
 
     personal_steps: int = hyper(1, "steps of the personal model in a round", symbol="s", least=1)
     pull: float | tuple[float, ...] = hyper(
-        1.0, "pull towards the global model", symbol="λ", least=0, search=LogUniform(1e-3, 100.0)
+        1.0, "pull towards the global model", symbol="λ", least=0, search=LogUniform(1e-2, 100.0)
     )
 
     def batches_per_round(self) -> int:

@@ -17,14 +17,14 @@ class Penalized(Algorithm):
     """Fields of the methods with an invariance penalty, and its schedule."""
 
     penalty_weight: float = hyper(
-        100.0, "weight of the invariance penalty", symbol="λ", least=0, search=LogUniform(1.0, 1e5)
+        100.0, "weight of the invariance penalty", symbol="λ", least=0, search=LogUniform(10.0, 1e5)
     )
     warmup_rounds: int = hyper(
         0,
         "rounds with the penalty weight at most 1, before it takes its full weight",
         least=0,
         stacks=True,
-        search=OneOf((0, 10, 30, 60, 100)),
+        search=OneOf((0, 30, 60, 100)),
     )
     rescale: bool = hyper(True, "divide the whole loss by λ once λ > 1: then λ does not multiply the step size")
 

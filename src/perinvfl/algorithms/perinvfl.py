@@ -32,7 +32,7 @@ class PerInvFL(Personal, Penalized, GroupWeighted):
         "pull of θ_i towards ν; a list gives each client its own (Remark 1: fewer contexts, smaller β)",
         symbol="β",
         least=0,
-        search=LogUniform(1e-3, 1e5),
+        search=LogUniform(1e-2, 1e5),
     )
 
     def batches_per_round(self) -> int:

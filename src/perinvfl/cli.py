@@ -19,9 +19,11 @@ from perinvfl.errors import UserError
 from perinvfl.experiment import Experiment, read_experiment
 from perinvfl.models import ModelSettings
 from perinvfl.records import find_runs, read_run
+from perinvfl.reproduce import published_folder, read_published
+from perinvfl.select import RULES
 from perinvfl.simulate import Training, pick_device
 from perinvfl.sweep import search
-from perinvfl.tables import make_table, render
+from perinvfl.tables import make_table, published_table, render
 from perinvfl.train import STOPPED, Plain, Watch, guarded, train
 
 app = typer.Typer(
@@ -47,6 +49,14 @@ class Form(StrEnum):
     csv = "csv"
     latex = "latex"
     json = "json"
+
+
+class Kind(StrEnum):
+    spectrum = "spectrum"
+    learning = "learning"
+    sensitivity = "sensitivity"
+    clients = "clients"
+    all = "all"
 
 
 @app.command()
@@ -76,15 +86,34 @@ def sweep(
 
 @app.command()
 def table(
-    folder: Annotated[Path, typer.Argument(help="Folder with runs, such as runs/demo.")],
+    place: Annotated[Path, typer.Argument(help="A published table (rc_mnist, rc_fmnist), or a folder with runs.")],
+    rule: Annotated[str, typer.Option("--rule", help=f"For published tables: {', '.join(RULES)}.")] = "oracle",
     format: Annotated[Form | None, typer.Option("--format", help="For files; without it, a table for the eye.")] = None,
 ) -> None:
-    """Show the table of finished runs. Nothing is trained."""
-    made = make_table(find_runs(folder))
+    """Show a published table or that of finished runs. Nothing is trained."""
+    published = published_folder(place)
+    made = make_table(find_runs(place)) if published is None else published_table(read_published(published), rule)
     if format is None:
         show_table(_console(), made)
     else:
         print(render(made, format.value))
+
+
+@app.command()
+def plot(
+    folder: Annotated[Path, typer.Argument(help="Folder with runs, such as runs/demo, or a packed file.")],
+    kind: Annotated[Kind, typer.Option("--kind", help="What to show.")] = Kind.all,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for the files; else figures/ in FOLDER.")] = None,
+) -> None:
+    """Draw figures of finished runs as SVG, PNG and a page that works offline. Nothing is trained."""
+    from perinvfl import plots  # an extra, and slow to import
+
+    runs = find_runs(folder)
+    charts = plots.make_charts(runs, kind.value)
+    place = out or (folder if folder.is_dir() else folder.parent) / "figures"
+    for name, chart in charts.items():
+        for path in plots.write_chart(chart, place / f"{runs[0].start['experiment']}-{name}"):
+            print(path)
 
 
 @app.command("list")

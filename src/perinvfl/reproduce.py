@@ -2,7 +2,7 @@
 
 `python -m perinvfl.reproduce experiments/rc_mnist.toml --out results/rc_mnist`
 
-Three packed files, each made once: what is there is not made again. Every method gets the same number of settings,
+Three packed files; a run that is in one of them is not made again. Every method gets the same number of settings,
 rounds, folds and seeds. Torch and the standard library only.
 """
 
@@ -72,6 +72,15 @@ class Published:
         return [run for run in self.chosen if method_of(run) == method and setting_of(run) == setting]
 
 
+def published_folder(place: Path) -> Path | None:
+    """Where the records of a published table lie, if that is what is meant: by its name or by its folder."""
+    beside_source = Path(__file__).parents[2] / "results"
+    for folder in (place, Path("results") / place, beside_source / place):
+        if (folder / SEARCH).exists():
+            return folder
+    return None
+
+
 def read_published(folder: Path) -> Published:
     missing = [name for name in (SEARCH, CHOSEN) if not (folder / name).exists()]
     if missing:
@@ -96,23 +105,21 @@ def reproduce(file: Path, out: Path, effort: Effort, together: int, say: Callabl
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
 
-    def stage(name: str, make: Callable[[], Sequence[Trial]]) -> list[Run]:
+    def stage(name: str, trials: Sequence[Trial]) -> list[Run]:
         path = out / name
-        if path.exists():
-            say(f"{path} is there already")
-            return read_packed(path)
-        trials = tuple(make())
-        if not trials:
-            return []
-        folders = train(Experiment(experiment.name, trials), out / name.partition(".")[0], Plain(say), together)
-        runs = [run for run in map(read_run, folders) if run is not None]
-        pack(runs, path)
-        return runs
+        made = {run.start["id"]: run for run in read_packed(path)} if path.exists() else {}
+        missing = tuple(trial for trial in trials if trial.id not in made)
+        say(f"{path}: {len(trials)} runs, {len(trials) - len(missing)} of them there already")
+        if missing:
+            folders = train(Experiment(experiment.name, missing), out / name.partition(".")[0], Plain(say), together)
+            made |= {run.start["id"]: run for run in map(read_run, folders) if run is not None}
+            pack([made[trial.id] for trial in trials], path)
+        return [made[trial.id] for trial in trials]
 
-    searched = stage(SEARCH, lambda: search(experiment, effort.trials, search_seed=0).trials)
-    left_out = stage(LEFT_OUT, lambda: _folds(searched, effort.finalists))
+    searched = stage(SEARCH, search(experiment, effort.trials, search_seed=0).trials)
+    left_out = stage(LEFT_OUT, _folds(searched, effort.finalists))
     found = Published(searched, left_out, [])
-    chosen = stage(CHOSEN, lambda: _fresh(found, effort.seeds))
+    chosen = stage(CHOSEN, _fresh(found, effort.seeds))
     return dataclasses.replace(found, chosen=chosen)
 
 

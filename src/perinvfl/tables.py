@@ -1,6 +1,7 @@
 """Tables from records: the paper's layout, the paper's rows and the constant predictor beside ours. Never trains."""
 
 import csv
+import dataclasses
 import io
 import json
 import statistics
@@ -10,9 +11,10 @@ from typing import Any, Literal
 from perinvfl.errors import UserError
 from perinvfl.paper import CASES, TABLES
 from perinvfl.records import Run
+from perinvfl.reproduce import Published
+from perinvfl.select import rule_named
 
 Format = Literal["md", "csv", "latex", "json"]
-RULE = "last round"
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class Row:
     worst_client: float | None = None  # mean over the spectrum at the client that fares worst
     seeds: int = 1
     paper_average: float | None = None
+    round: int | None = None  # the round a selection rule took
+    last_round: float | None = None  # average at the last round, of the setting the rule takes by its last round
 
     @property
     def values(self) -> list[float]:
@@ -51,6 +55,7 @@ class Table:
     rows: list[Row]
     spectrum: tuple[str, ...]
     beyond: tuple[str, ...]  # other test cases, such as those in distribution
+    rule: str  # how settings and rounds were chosen
     notes: list[str]
 
 
@@ -75,12 +80,34 @@ def make_table(runs: list[Run]) -> Table:
         same = [run for run in finished if run.start["asked"]["algorithm"]["label"] == label]
         rows += _method_rows(benchmark, label, same, spectrum)
     beyond = tuple(case for case in rows[0].cases if case not in spectrum)
-    notes = [f"Accuracy in percent, {RULE}, mean over clients and seeds; ± over seeds, in the average over the cases."]
+    notes = ["Last round, mean over clients and seeds; ± over seeds, in the average over the cases."]
     notes += [run.broken["why"] for run in runs if run.broken is not None]
     unfinished = [run for run in runs if not run.finished]
     if unfinished:
         notes.append(f"{len(unfinished)} unfinished runs are left out; the command that began them goes on with them.")
-    return Table(benchmark, rows, spectrum, beyond, notes)
+    return Table(benchmark, rows, spectrum, beyond, "last round", notes)
+
+
+def published_table(published: Published, rule_name: str) -> Table:
+    """One row a method: the setting and round a rule takes from the search, measured with fresh seeds."""
+    rule = rule_named(rule_name)
+    if rule.name == "leave-one-client-out" and not published.left_out:
+        raise UserError("These records hold no run with a client left out, so this rule has nothing to look at.")
+    first = published.chosen[0]
+    spectrum, benchmark = tuple(first.start["spectrum"]), first.start["asked"]["data"]["benchmark"]
+    rows = [constant_row(first, spectrum)]
+    for method, choice in published.choices(rule.name).items():
+        last = _method_rows(benchmark, method, published.runs_of(method, choice.last_setting), spectrum)[0]
+        row, *paper = _method_rows(benchmark, method, published.runs_of(method, choice.setting), spectrum, choice.round)
+        rows += [dataclasses.replace(row, round=choice.round, last_round=last.average), *paper]
+    beyond = tuple(case for case in rows[0].cases if case not in spectrum)
+    settings = len(published.search) // len(published.methods())
+    notes = [
+        f"Rule {rule.name}: {rule.doc}. Chosen among {settings} settings a method on one seed, measured on "
+        f"{rows[1].seeds} others; ± over seeds, in the average over the cases.",
+        "Round: the one the rule takes. Last round: the average there, of the setting the rule takes by last rounds.",
+    ]
+    return Table(benchmark, rows, spectrum, beyond, rule.name, notes)
 
 
 def constant_row(run: Run, spectrum: tuple[str, ...]) -> Row:
@@ -89,11 +116,13 @@ def constant_row(run: Run, spectrum: tuple[str, ...]) -> Row:
     return Row("Constant", "reference", cases, spectrum)
 
 
-def _method_rows(benchmark: str, label: str, runs: list[Run], spectrum: tuple[str, ...]) -> list[Row]:
+def _method_rows(
+    benchmark: str, label: str, runs: list[Run], spectrum: tuple[str, ...], round: int | None = None
+) -> list[Row]:
     algorithm = runs[0].start["asked"]["algorithm"]["name"]
     published = TABLES.get(benchmark, {}).get(algorithm) if _as_published(runs[0]) else None
-    last = [run.evaluations[-1] for run in runs]
-    measured = [event.get("personal") or event["global"] for event in last]
+    events = [[event for event in run.evaluations if round in (None, event["round"])][-1] for run in runs]
+    measured = [event.get("personal") or event["global"] for event in events]
     cases = {}
     for case in measured[0]:
         if case != "validation":
@@ -113,20 +142,27 @@ def _method_rows(benchmark: str, label: str, runs: list[Run], spectrum: tuple[st
 
 
 def _as_published(run: Run) -> bool:
-    """Whether a run is on the data of the paper, so that its numbers may stand beside the paper's."""
-    return not run.start["asked"]["data"].get("grayscale", False)
+    """Whether a run is the paper's method on the paper's data, so that its numbers may stand beside the paper's."""
+    asked = run.start["asked"]
+    # The paper's experiments take L_INV = IRM.
+    return not asked["data"].get("grayscale", False) and asked["algorithm"].get("invariance", "irm") == "irm"
 
 
 def cells(table: Table) -> tuple[list[str], list[tuple[str, list[str]]]]:
     """Header, and for each row its kind and its cells, as text."""
-    header = ["Method", *table.spectrum, "Average", "Worst case", "Worst client", *table.beyond]
+    chosen = any(row.round is not None for row in table.rows)
+    header = ["Method", *table.spectrum, "Average", "Worst case", *(["Round", "Last round"] if chosen else [])]
+    header += ["Worst client", *table.beyond]
     rows: list[tuple[str, list[str]]] = []
     for row in table.rows:
         shown = [_number(row.cases[case], row.seeds) if case in row.cases else "" for case in table.spectrum]
         beyond = [_number(row.cases[case], row.seeds) if case in row.cases else "" for case in table.beyond]
         client = "" if row.worst_client is None else f"{row.worst_client:.2f}"
         average = f"{row.average:.2f} ± {row.deviation:.2f}"
-        rows.append((row.kind, [row.method, *shown, average, f"{row.worst:.2f}", client, *beyond]))
+        taken = ["" if row.round is None else str(row.round), "" if row.last_round is None else f"{row.last_round:.2f}"]
+        rows.append(
+            (row.kind, [row.method, *shown, average, f"{row.worst:.2f}", *(taken if chosen else []), client, *beyond])
+        )
     return header, rows
 
 
@@ -177,7 +213,7 @@ def _latex(header: list[str], rows: list[tuple[str, list[str]]]) -> str:
 def as_json(table: Table) -> dict[str, Any]:
     return {
         "benchmark": table.benchmark,
-        "rule": RULE,
+        "rule": table.rule,
         "seeds": max(row.seeds for row in table.rows if row.kind == "measured"),
         "rows": [
             {
@@ -189,6 +225,8 @@ def as_json(table: Table) -> dict[str, Any]:
                 "worst": row.worst,
                 "worst_client": row.worst_client,
                 "paper_average": row.paper_average,
+                "round": row.round,
+                "last_round_average": row.last_round,
             }
             for row in table.rows
         ],

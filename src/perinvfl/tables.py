@@ -103,7 +103,7 @@ def published_table(published: Published, rule_name: str) -> Table:
     beyond = tuple(case for case in rows[0].cases if case not in spectrum)
     settings = len(published.search) // len(published.methods())
     notes = [
-        f"Rule {rule.name}: {rule.doc}. Chosen among {settings} settings a method on one seed, measured on "
+        f"Rule {rule.name}: {rule.doc}. {settings} settings a method on one seed, those chosen measured on "
         f"{rows[1].seeds} others; ± over seeds, in the average over the cases.",
         "Round: the one the rule takes. Last round: the average there, of the setting the rule takes by last rounds.",
     ]

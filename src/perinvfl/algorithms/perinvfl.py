@@ -29,7 +29,7 @@ class PerInvFL(Personal, Penalized, GroupWeighted):
     )
     beta: float | tuple[float, ...] = hyper(
         1.0,
-        "pull of θ_i towards ν; a list gives each client its own (Remark 1: fewer contexts, smaller β)",
+        "pull of θ_i towards ν; a list gives each client its own (Remark 1; docs/theory.md measures it)",
         symbol="β",
         least=0,
         search=LogUniform(1e-2, 1e5),

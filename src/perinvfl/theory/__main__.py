@@ -1,0 +1,90 @@
+"""`python -m perinvfl.theory experiments/theory/NAME.toml [--out DIR] [--redraw]`
+
+Runs one theory experiment; writes its record (settings, numbers, verdict) and its figure. Without --out the record goes
+to results/theory/NAME.json and the figure to docs/figures/theory-NAME.svg and .png. --redraw only makes the figure anew
+from the record.
+"""
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from perinvfl import config
+from perinvfl.checkpoint import write_atomically
+from perinvfl.errors import UserError
+from perinvfl.theory import convergence, information, personalized, remark
+from perinvfl.theory.common import Record, Theory
+
+THEORIES: dict[str, Theory] = {
+    "convergence": convergence.THEORY,
+    "personalized": personalized.THEORY,
+    "information": information.THEORY,
+    "remark": remark.THEORY,
+}
+
+
+def read(path: Path) -> tuple[str, Any]:
+    """The experiment's name and its settings."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {error}.") from None
+    name = table.pop("experiment", None)
+    if name not in THEORIES:
+        raise UserError(f'experiment = "{name}" is not known{config.suggest(str(name), list(THEORIES))}.')
+    return name, config.build(THEORIES[name].settings, table, name)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m perinvfl.theory", description="Run one theory experiment.")
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--out", type=Path, help="folder for the record and the figure")
+    parser.add_argument("--redraw", action="store_true", help="only make the figure anew from the record")
+    asked = parser.parse_args(arguments)
+    try:
+        name, settings = read(asked.file)
+        records = asked.out or Path("results/theory")
+        figures = asked.out or Path("docs/figures")
+        path = records / f"{asked.file.stem}.json"
+        if asked.redraw:
+            if not path.exists():
+                raise UserError(f"{path} does not exist; run the experiment without --redraw first.")
+            record = json.loads(path.read_text(encoding="utf-8"))
+        else:
+            record = run(name, settings)
+            records.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
+        draw(name, record, figures / f"theory-{asked.file.stem}")
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(record["verdict"])
+    return 0
+
+
+def run(name: str, settings: Any) -> Record:
+    began = time.perf_counter()
+    numbers = THEORIES[name].run(settings)
+    seconds = round(time.perf_counter() - began)
+    return {"experiment": name, "settings": dataclasses.asdict(settings), "seconds": seconds, **numbers}
+
+
+def draw(name: str, record: Record, stem: Path) -> None:
+    try:
+        chart = THEORIES[name].draw(record)
+    except ModuleNotFoundError as error:
+        raise UserError(f"The figure needs {error.name}: pip install altair vl-convert-python.") from None
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    for kind in ("svg", "png"):
+        unfinished = stem.with_name(f".{stem.name}.{kind}")
+        chart.save(str(unfinished), format=kind, **({"scale_factor": 2} if kind == "png" else {}))
+        unfinished.replace(stem.with_name(f"{stem.name}.{kind}"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

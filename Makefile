@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test bench bench-gpu clean
+.PHONY: demo test bench clean
 
 demo: .venv/runtime
 	$(BIN)/perinvfl run experiments/demo.toml

@@ -164,6 +164,10 @@ MISTAKES = {
     "benchmark": (["data.benchmark=rcmnist"], 'data.benchmark = "rcmnist" is not known; did you mean rc_mnist?'),
     "seed": (["seeds=[0, 0]"], "each seed may be named once"),
     "set without value": (["training.rounds"], "write it as key=value"),
+    "batch of one": (["training.batch_size=1"], "compares two halves of a batch; at least 2"),
+    "batch too large": (["training.batch_size=999999999999"], "no client has more than"),
+    "name": (["name=../elsewhere"], "must be a word that can name a folder"),
+    "benchmark of a wrong type": (["data.benchmark=[1]"], "is not known"),
     "no GPU": (["training.device=cuda"], "no CUDA device is available here"),
 }
 
@@ -301,3 +305,25 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "The same command goes on from the last checkpoint" in err and "Traceback" not in err
+
+
+def test_two_settings_of_one_label_are_two_rows(tmp_path: Path) -> None:
+    file = tiny_file(tmp_path)
+    for rounds in (10, 5):
+        assert call(["run", str(file), "--out", str(tmp_path / "runs"), "--set", f"training.rounds={rounds}"]) == 0
+    table = json.loads(perinvfl("table", tmp_path / "runs/tiny", "--format", "json").stdout)
+    methods = sorted(row["method"] for row in table["rows"] if row["kind"] == "measured")
+    assert methods == ["PerInvFL (training.rounds = 10)", "PerInvFL (training.rounds = 5)"]
+    assert table["seeds"] == 1
+
+
+def test_records_that_were_damaged_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["run", str(tiny_file(tmp_path)), "--out", str(tmp_path / "runs")]
+    assert call(arguments) == 0
+    (events,) = (tmp_path / "runs").rglob("events.jsonl")
+    whole = events.read_bytes()
+    events.unlink()
+    capsys.readouterr()
+    check_refusal(call(arguments), *capsys.readouterr(), "is missing beside its checkpoint")
+    events.write_bytes(b"\xff\xfe" + whole)
+    check_refusal(call(arguments), *capsys.readouterr(), "is not text")

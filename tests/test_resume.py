@@ -1,5 +1,6 @@
 """Killed at any moment and started again, a run ends with the same bits as one never interrupted."""
 
+import dataclasses
 import json
 import os
 import random
@@ -13,6 +14,9 @@ import torch
 from commands import command, environment, perinvfl, tiny_file
 
 from perinvfl import checkpoint
+from perinvfl.experiment import Trial, read_experiment
+from perinvfl.records import read_run
+from perinvfl.train import Plain, Watch, train
 
 ROUNDS = 1500
 EVERY = "batch_size = 8\nevaluate_every = 50\n"
@@ -64,10 +68,70 @@ def test_killed_again_and_again(name: str, tmp_path: Path) -> None:
     assert kills >= 2, "the run was too short to be killed"
     done = perinvfl("run", file, "--out", broken)
     assert done.returncode == 0, done.stderr
-    assert went_on or "going on after round" in done.stdout or "already done" in done.stdout
+    assert went_on or "going on after round" in done.stdout
     left, right = final_state(whole), final_state(broken)
     assert left.keys() == right.keys()
     assert any(key.startswith("clients") or key.endswith(".rows") for key in left)
-    for key in left:
+    for key in left.keys() - {"seconds"}:
         assert torch.equal(left[key], right[key]), key
     assert untimed(whole) == untimed(broken)
+
+
+@pytest.mark.parametrize("at_rest", ["memory", "disk"])
+def test_a_group_of_trials_goes_on_whole(at_rest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed with one trial broken and another search begun in the same folder, a group ends as if never killed."""
+    monkeypatch.setattr("perinvfl.train.CHECKPOINT_SHARE", 0.0)  # a checkpoint after every round
+    training = f'batch_size = 8\nfraction = 0.67\nevaluate_every = 2\nat_rest = "{at_rest}"\nexecutor = "loop"'
+    file = tiny_file(tmp_path, rounds=12, training=training)
+    rates = [0.05, 0.02, 1e30]
+    experiment = read_experiment(file)
+    trials = tuple(
+        dataclasses.replace(
+            experiment.trials[0],
+            label=f"T{number}",
+            algorithm=dataclasses.replace(experiment.trials[0].algorithm, learning_rate=rate),
+        )
+        for number, rate in enumerate(rates)
+    )
+    group = dataclasses.replace(experiment, trials=trials)
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    train(group, whole, Watch(), most_together=8)
+
+    class Stop(Watch):
+        def round(self, trials: list[Trial], rounds_done: int, risk: float | None) -> None:
+            if rounds_done == 9:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(group, broken, Stop(), most_together=8)
+    other = dataclasses.replace(experiment, trials=tuple(dataclasses.replace(t, seed=5) for t in trials[:2]))
+    train(other, broken, Watch(), most_together=8)
+    said: list[str] = []
+    train(group, broken, Plain(said.append), most_together=8)
+    assert any("going on after round" in line for line in said)
+    for trial in trials:
+        runs = [read_run(folder / trial.folder) for folder in (whole, broken)]
+        assert all(run is not None and run.finished for run in runs)
+        left, right = ([strip(event) for event in run.events] for run in runs if run is not None)
+        assert left == right
+    assert not list((broken / ".together").glob("*.pt"))
+
+
+def strip(event: dict[str, object]) -> dict[str, object]:
+    return {key: value for key, value in event.items() if key not in ("seconds", "began")}
+
+
+def test_two_processes_never_work_on_one_run(tmp_path: Path) -> None:
+    file = tiny_file(tmp_path, rounds=100_000)
+    first = subprocess.Popen(
+        command("run", file, "--out", tmp_path / "runs"), stdout=subprocess.PIPE, env=environment()
+    )
+    try:
+        while not list((tmp_path / "runs").rglob("checkpoint.pt")):
+            time.sleep(0.05)
+            assert first.poll() is None
+        second = perinvfl("run", file, "--out", tmp_path / "runs")
+        assert second.returncode == 2 and "Another process is at work" in second.stderr
+    finally:
+        first.kill()
+        first.communicate()

@@ -2,9 +2,10 @@
 
 import dataclasses
 import sys
+import typing
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import click
 import typer
@@ -161,14 +162,25 @@ def _carry_out(experiment: Experiment, out: Path, most_together: int) -> None:
 
 def _show_settings(console: Console, title: str, fields: Any) -> None:
     shown = RichTable(title=title, title_justify="left", title_style="bold", expand=False)
-    for column in ("setting", "symbol", "default", "search range", "meaning"):
+    for column in ("setting", "symbol", "default", "allowed", "search range", "meaning"):
         shown.add_column(column, overflow="fold")
     for field in fields:
         kept = field.metadata
         ranged = kept.get("search")
         default = "" if field.default is dataclasses.MISSING else _plain(field.default)
-        shown.add_row(field.name, kept.get("symbol", ""), default, str(ranged) if ranged else "", kept.get("doc", ""))
+        span = str(ranged) if ranged else ""
+        shown.add_row(field.name, kept.get("symbol", ""), default, _allowed(field), span, kept.get("doc", ""))
     console.print(shown)
+
+
+def _allowed(field: Any) -> str:
+    """The choices or bounds a setting was declared with."""
+    if typing.get_origin(field.type) is Literal:
+        return ", ".join(typing.get_args(field.type))
+    signs = {"least": "≥", "above": ">", "most": "≤"}
+    return ", ".join(
+        f"{sign} {field.metadata[key]:g}" for key, sign in signs.items() if field.metadata.get(key) is not None
+    )
 
 
 def _plain(value: Any) -> str:

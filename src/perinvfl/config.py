@@ -24,7 +24,7 @@ def build(cls: type[T], mapping: Any, where: str) -> T:
     known = [field.name for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]
     for key in mapping:
         if key not in known:
-            raise UserError(f"{where}.{key} is not a setting{suggest(key, known)}.")
+            raise UserError(f"{where}.{key} is not a setting{suggest(key, known)}")
     values = {key: _convert(hints[key], value, f"{where}.{key}") for key, value in mapping.items()}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         missing = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
@@ -38,8 +38,9 @@ def build(cls: type[T], mapping: Any, where: str) -> T:
 
 
 def suggest(key: str, known: list[str]) -> str:
+    """The end of a sentence about a name that is not known."""
     close = difflib.get_close_matches(str(key), known, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(known)}"
+    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(known)}."
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:

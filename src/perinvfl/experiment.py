@@ -22,13 +22,14 @@ import dataclasses
 import re
 import tomllib
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from perinvfl import config
 from perinvfl.algorithms import ALGORITHMS
 from perinvfl.algorithms.base import Algorithm
+from perinvfl.algorithms.irm import Penalized
 from perinvfl.data import BENCHMARKS
 from perinvfl.errors import UserError
 from perinvfl.federation import Federation
@@ -77,7 +78,7 @@ class Trial:
         return _federation(self.benchmark, self.data, self.seed)
 
 
-@cache
+@lru_cache(maxsize=16)  # some 200 MB each at full size
 def _federation(benchmark: str, settings: Any, seed: int) -> Federation:
     return BENCHMARKS[benchmark].build(settings, seed)
 
@@ -107,10 +108,10 @@ def build_experiment(table: dict[str, Any], default_name: str = "experiment") ->
     known = ["name", "seeds", "data", "model", "training", "algorithm"]
     for key in table:
         if key not in known:
-            raise UserError(f"{key} is not a setting{config.suggest(key, known)}.")
+            raise UserError(f"{key} is not a setting{config.suggest(key, known)}")
     name = table.get("name", default_name)
-    if not isinstance(name, str):
-        raise UserError(f"name = {name}: must be a text.")
+    if not isinstance(name, str) or not re.fullmatch(r"\w[\w .-]*", name):
+        raise UserError(f'name = "{name}": must be a word that can name a folder.')
     seeds = table.get("seeds", [0])
     if not isinstance(seeds, list) or not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds):
         raise UserError(f"seeds = {seeds}: must be a list of whole numbers, each at least 0.")
@@ -133,6 +134,7 @@ def build_experiment(table: dict[str, Any], default_name: str = "experiment") ->
         trials += [Trial(benchmark, data, model, training, kind, label, algorithm, seed, held) for seed in seeds]
     _check_clients(trials)
     _check_labels(trials)
+    _check_batches(trials)
     return Experiment(name, tuple(trials))
 
 
@@ -141,8 +143,10 @@ def _data(table: Any) -> tuple[str, Any]:
         raise UserError(f"data.benchmark is missing; known are {', '.join(BENCHMARKS)}.")
     settings = dict(table)
     benchmark = settings.pop("benchmark")
-    if benchmark not in BENCHMARKS:
-        raise UserError(f'data.benchmark = "{benchmark}" is not known{config.suggest(benchmark, list(BENCHMARKS))}.')
+    if not isinstance(benchmark, str) or benchmark not in BENCHMARKS:
+        raise UserError(
+            f'data.benchmark = "{benchmark}" is not known{config.suggest(str(benchmark), list(BENCHMARKS))}'
+        )
     return benchmark, config.build(BENCHMARKS[benchmark].settings, settings, "data")
 
 
@@ -157,8 +161,8 @@ def _algorithm(entry: dict[str, Any], where: str) -> tuple[str, str, Algorithm, 
     settings = dict(entry)
     rest: dict[str, Any] = {part: settings.pop(part) for part in ("data", "model", "training") if part in settings}
     name = settings.pop("name", None)
-    if name not in ALGORITHMS:
-        raise UserError(f'{where}.name = "{name}" is not known{config.suggest(str(name), list(ALGORITHMS))}.')
+    if not isinstance(name, str) or name not in ALGORITHMS:
+        raise UserError(f'{where}.name = "{name}" is not known{config.suggest(str(name), list(ALGORITHMS))}')
     cls = ALGORITHMS[name]
     label = settings.pop("label", cls.title)
     if not isinstance(label, str) or not label:
@@ -179,6 +183,14 @@ def _check_clients(trials: list[Trial]) -> None:
                     f"{trial.algorithm_name}.{field.name} lists {len(value)} values for {clients} clients; "
                     "give one number for all, or one a client."
                 )
+
+
+def _check_batches(trials: list[Trial]) -> None:
+    for trial in trials:
+        if trial.training.batch_size == 1 and isinstance(trial.algorithm, Penalized):
+            raise UserError(
+                f"training.batch_size = 1: the penalty of {trial.label} compares two halves of a batch; at least 2."
+            )
 
 
 def _check_labels(trials: list[Trial]) -> None:

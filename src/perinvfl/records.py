@@ -81,8 +81,10 @@ class Writer:
 
     def rewind(self, rounds_done: int) -> None:
         """Drop what was recorded after a checkpoint, and a torn last line: those rounds will be done again."""
+        if not self.path.exists():
+            raise UserError(f"{self.path} is missing beside its checkpoint; delete the folder to start this run again.")
         kept = [event for event in read_events(self.path) if event.get("round", 0) <= rounds_done]
-        kept = [event for event in kept if event["event"] not in ("end", "broken")]
+        kept = [event for event in kept if event["event"] != "end"]
         lines = "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in kept)
         write_atomically(self.path, lines.encode())
 
@@ -90,7 +92,10 @@ class Writer:
 def read_events(path: Path) -> list[Event]:
     """All whole lines of an events file."""
     events = []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is damaged: it is not text; restore the file or delete its folder.") from None
     for number, line in enumerate(lines, start=1):
         try:
             events.append(json.loads(line))

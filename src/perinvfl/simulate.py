@@ -64,6 +64,11 @@ class Simulation:
         self.device = pick_device(training.device)
         self.trials, self.clients = len(algorithms), self.federation.clients
         check_alike(algorithms)
+        largest = max(int(federation.sizes.max()) for federation in federations)
+        if training.batch_size > largest:
+            raise UserError(
+                f"training.batch_size = {training.batch_size}: no client has more than {largest} samples; 0 takes all."
+            )
         self.everyone = torch.arange(self.clients, device=self.device).expand(self.trials, -1)  # [T, N]
         batched = training.executor == "vmap" or (training.executor == "auto" and self.device.type == "cuda")
         if training.precision == "tf32":

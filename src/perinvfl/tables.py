@@ -74,10 +74,8 @@ def make_table(runs: list[Run]) -> Table:
             f"The folder holds runs on {benchmark} and on {', '.join(others)}; give one benchmark's folder."
         )
     spectrum = tuple(first["spectrum"])
-    labels = list(dict.fromkeys(run.start["asked"]["algorithm"]["label"] for run in finished))
-    rows = [constant_row(finished[0], spectrum)]
-    for label in labels:
-        same = [run for run in finished if run.start["asked"]["algorithm"]["label"] == label]
+    rows = [constant_row(finished, spectrum)]
+    for label, same in by_setting(finished).items():
         rows += _method_rows(benchmark, label, same, spectrum)
     beyond = tuple(case for case in rows[0].cases if case not in spectrum)
     notes = ["Last round, mean over clients and seeds; ± over seeds, in the average over the cases."]
@@ -95,7 +93,7 @@ def published_table(published: Published, rule_name: str) -> Table:
         raise UserError("These records hold no run with a client left out, so this rule has nothing to look at.")
     first = published.chosen[0]
     spectrum, benchmark = tuple(first.start["spectrum"]), first.start["asked"]["data"]["benchmark"]
-    rows = [constant_row(first, spectrum)]
+    rows = [constant_row(published.chosen, spectrum)]
     for method, choice in published.choices(rule.name).items():
         last = _method_rows(benchmark, method, published.runs_of(method, choice.last_setting), spectrum)[0]
         row, *paper = _method_rows(benchmark, method, published.runs_of(method, choice.setting), spectrum, choice.round)
@@ -110,10 +108,38 @@ def published_table(published: Published, rule_name: str) -> Table:
     return Table(benchmark, rows, spectrum, beyond, rule.name, notes)
 
 
-def constant_row(run: Run, spectrum: tuple[str, ...]) -> Row:
-    constant: dict[str, list[float]] = run.start["notes"]["constant"]
-    cases = {case: (100 * statistics.fmean(clients), 0.0) for case, clients in constant.items()}
-    return Row("Constant", "reference", cases, spectrum)
+def by_setting(runs: list[Run]) -> dict[str, list[Run]]:
+    """Runs that differ in nothing but the seed, under their label; two settings of one label say what differs."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(json.dumps(_flat(run), sort_keys=True), []).append(run)
+    labels = [same[0].start["asked"]["algorithm"]["label"] for same in groups.values()]
+    named = {}
+    for same, label in zip(groups.values(), labels, strict=True):
+        rivals = [_flat(other[0]) for other, name in zip(groups.values(), labels, strict=True) if name == label]
+        own = _flat(same[0])
+        differing = [key for key in own if any(rival.get(key) != own[key] for rival in rivals)]
+        told = ", ".join(f"{key} = {own[key]}" for key in differing)
+        named[f"{label} ({told})" if told else label] = same
+    return named
+
+
+def _flat(run: Run) -> dict[str, Any]:
+    """What was asked, the seed left out, by dotted keys."""
+    asked = run.start["asked"]
+    return {f"{part}.{key}": value for part in asked if part != "seed" for key, value in asked[part].items()}
+
+
+def constant_row(runs: list[Run], spectrum: tuple[str, ...]) -> Row:
+    """The constant predictor on the data of each seed."""
+    drawn: dict[int, dict[str, list[float]]] = {
+        run.start["asked"]["seed"]: run.start["notes"]["constant"] for run in runs
+    }
+    cases = {}
+    for case in next(iter(drawn.values())):
+        by_seed = [100 * statistics.fmean(constant[case]) for constant in drawn.values()]
+        cases[case] = (statistics.fmean(by_seed), statistics.pstdev(by_seed))
+    return Row("Constant", "reference", cases, spectrum, seeds=len(drawn))
 
 
 def _method_rows(

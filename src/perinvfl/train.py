@@ -4,17 +4,22 @@ Needs torch and the standard library only, so it runs on a machine where nothing
 """
 
 import argparse
+import dataclasses
+import fcntl
+import json
 import math
+import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from perinvfl import checkpoint
-from perinvfl.checkpoint import writing
+from perinvfl.checkpoint import write_atomically, writing
 from perinvfl.errors import UserError
 from perinvfl.experiment import Experiment, Trial, read_experiment
 from perinvfl.records import Run, Writer, environment, pack, read_run, run_id
@@ -22,6 +27,7 @@ from perinvfl.simulate import Simulation
 from perinvfl.sweep import search, together
 
 CHECKPOINT = "checkpoint.pt"
+TOGETHER = ".together"  # checkpoints of trials that run as one program
 # A checkpoint is written after a round unless writing would take more than about a twentieth of the time.
 CHECKPOINT_SHARE = 20.0
 STOPPED = 130  # exit code after Ctrl-C
@@ -72,9 +78,25 @@ def train(experiment: Experiment, out: Path, watch: Watch, most_together: int = 
         else:
             waiting.append(trial)
     order = {trial.id: number for number, trial in enumerate(experiment.trials)}
-    for group in together(tuple(waiting), most_together):
+    begun = _begun_together(experiment, waiting, out)
+    taken = {trial.id for group in begun for trial in group}
+    rest = tuple(trial for trial in waiting if trial.id not in taken)
+    for group in [*begun, *together(rest, most_together)]:
         _Group(group, out, watch, experiment.name, order).run()
     return [out / trial.folder for trial in experiment.trials]
+
+
+def _begun_together(experiment: Experiment, waiting: list[Trial], out: Path) -> list[list[Trial]]:
+    """Groups of trials with a checkpoint, whole: a trial that broke meanwhile is still part of its program."""
+    known = {trial.id: trial for trial in experiment.trials}
+    left = {trial.id for trial in waiting}
+    groups = []
+    for members in sorted((out / TOGETHER).glob("*.json")):
+        ids = json.loads(members.read_text())
+        if left & set(ids) and set(ids) <= set(known) and members.with_suffix(".pt").exists():
+            groups.append([known[id] for id in ids])
+            left -= set(ids)
+    return groups
 
 
 class _Group:
@@ -84,15 +106,24 @@ class _Group:
         self.trials, self.watch, self.name, self.order = trials, watch, name, order
         self.writers = [Writer(out / trial.folder) for trial in trials]
         if len(trials) == 1:
-            self.folder, self.checkpoint = out / trials[0].folder, out / trials[0].folder / CHECKPOINT
+            folder = out / trials[0].folder
+            self.checkpoint, self.at_rest = folder / CHECKPOINT, folder / "at_rest"
         else:
-            self.folder = out / ".together"
-            self.checkpoint = self.folder / f"{run_id({'trials': [trial.id for trial in trials]})}.pt"
-            with writing(self.folder):
-                self.folder.mkdir(parents=True, exist_ok=True)
+            folder = out / TOGETHER
+            ids = [trial.id for trial in trials]
+            stem = run_id({"trials": ids})
+            self.checkpoint, self.at_rest = folder / f"{stem}.pt", folder / f"{stem}-at_rest"
+            with writing(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.checkpoint.with_suffix(".json"), json.dumps(ids).encode())
         self.told_broken: set[int] = set()
+        self.seconds_before = 0.0  # spent on this run before it was killed
 
     def run(self) -> None:
+        with _alone_at_work(self.checkpoint.with_suffix(".lock")):
+            self._run()
+
+    def _run(self) -> None:
         first = self.trials[0]
         saved = checkpoint.load(self.checkpoint) if self.checkpoint.exists() else None
         seeds = [trial.seed for trial in self.trials]
@@ -103,21 +134,21 @@ class _Group:
             seeds,
             first.training,
             first.model,
-            folder=self.folder / "at_rest",
+            folder=self.at_rest,
         )
         if saved is not None:
             self._restore(simulation, saved)
         else:
             self._start(simulation)
         self.watch.started(self.trials, simulation.rounds_done)
-        began = time.perf_counter()
-        self._train(simulation, first.training.rounds, first.training.evaluate_every)
+        began = time.perf_counter() - self.seconds_before
+        self._train(simulation, first.training.rounds, first.training.evaluate_every, began)
         self._finish(simulation, time.perf_counter() - began)
 
-    def _train(self, simulation: Simulation, rounds: int, evaluate_every: int) -> None:
+    def _train(self, simulation: Simulation, rounds: int, evaluate_every: int, began: float) -> None:
         on_cpu = simulation.device.type == "cpu"
         # The first checkpoint comes at once; many trials in one program are large, and theirs waits.
-        written, cost, began = time.perf_counter(), 0.0 if len(self.trials) == 1 else 5.0, time.perf_counter()
+        written, cost = time.perf_counter(), 0.0 if len(self.trials) == 1 else 5.0
         while simulation.rounds_done < rounds and len(self.told_broken) < len(self.trials):
             risks = simulation.round()
             done = simulation.rounds_done
@@ -129,7 +160,8 @@ class _Group:
                 self._evaluate(simulation, risks, time.perf_counter() - began)
             if time.perf_counter() - written >= CHECKPOINT_SHARE * cost or (done == rounds and len(self.trials) == 1):
                 before = time.perf_counter()
-                checkpoint.save(self.checkpoint, simulation.state())
+                spent = torch.tensor(before - began, dtype=torch.float64)
+                checkpoint.save(self.checkpoint, simulation.state() | {"seconds": spent})
                 simulation.store.settle()
                 written = time.perf_counter()
                 cost = written - before
@@ -159,6 +191,7 @@ class _Group:
                 f"The checkpoint {self.checkpoint} does not fit this run ({type(error).__name__}); "
                 "delete it to start the run again."
             ) from error
+        self.seconds_before = float(saved["seconds"])
         for writer in self.writers:
             writer.rewind(simulation.rounds_done)
         self.told_broken = {t for t, round in enumerate(simulation.broken.tolist()) if round >= 0}
@@ -197,7 +230,22 @@ class _Group:
                 writer.write("end", round=simulation.rounds_done, seconds=round(seconds, 3), gpu_bytes=peak)
         if len(self.trials) > 1:
             self.checkpoint.unlink(missing_ok=True)
+            self.checkpoint.with_suffix(".json").unlink(missing_ok=True)
+            shutil.rmtree(self.at_rest, ignore_errors=True)
         self.watch.finished(self.trials, seconds)
+
+
+@contextmanager
+def _alone_at_work(path: Path) -> Iterator[None]:
+    """Hold a lock on a run, so that two processes never write the same records; it ends with the process."""
+    with writing(path):
+        file = open(path, "w")  # noqa: SIM115  held open while the work goes on
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"Another process is at work on {path.parent}; let it finish, or stop it first.") from None
+        yield
 
 
 def broken_sentence(trial: Trial, round: int) -> str:
@@ -232,6 +280,7 @@ def _main(given: Any) -> int:
     experiment = read_experiment(given.file, given.set)
     if given.trials:
         experiment = search(experiment, given.trials, given.search_seed)
+        experiment = dataclasses.replace(experiment, name=f"{experiment.name}-sweep")
     folders = train(experiment, given.out / experiment.name, Plain(), most_together=given.together)
     if given.pack is not None:
         pack([run for run in map(read_run, folders) if run is not None], given.pack)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from perinvfl.config import build
 from perinvfl.data import BENCHMARKS, build_federation
-from perinvfl.data.digits import DigitSettings, assignment, digit_federation
-from perinvfl.data.sources import embedded_digits
+from perinvfl.data.digits import DigitSettings, assignment, digit_federation, turned
+from perinvfl.data.sources import Digits, embedded_digits
 from perinvfl.errors import UserError
 from perinvfl.federation import Federation, Split
 
@@ -241,3 +241,14 @@ def test_registry() -> None:
         build_federation("rc_mnits", settings, 0)
     with pytest.raises(UserError, match="takes settings of type StructuralSettings"):
         build_federation("structural", settings, 0)
+
+
+def test_turning_four_times_is_the_identity() -> None:
+    images = torch.randint(256, (3, 2, 14, 14), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    digits = Digits(images[:, 0], torch.zeros(3, dtype=torch.uint8))
+    rows = torch.arange(3)[None]
+    once = turned(digits, rows, DigitSettings(p_train=(0.9,), rotations=(90,)))[0]
+    assert not torch.equal(once, digits.images)
+    for _ in range(3):
+        once = turned(Digits(once, digits.labels), rows, DigitSettings(p_train=(0.9,), rotations=(90,)))[0]
+    assert torch.equal(once, digits.images)

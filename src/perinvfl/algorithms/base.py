@@ -260,13 +260,16 @@ class FineTuned(Algorithm):
     )
     finetune_learning_rate: float = hyper(0.1, "step size of the fine-tuning", above=0, search=LogUniform(1e-3, 0.3))
 
+    finetune_optimizer: Literal["sgd", "adam"] = hyper("sgd", "steps of the fine-tuning: plain gradient, or Adam")
+
     def batches_at_end(self) -> int:
         return self.finetune_steps
 
     def personal(self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches) -> Params:
-        theta = broadcast.params
+        theta, moments = broadcast.params, optimizers.start(self.finetune_optimizer, broadcast.params)
         for f in range(self.finetune_steps):
             gradient, _ = problem.gradient(erm(problem), theta, batches[f])
             gradient = add_l2(gradient, theta, self.l2)
-            theta = tree.map(lambda t, g: t - self.finetune_learning_rate * g, theta, gradient)
+            rate = self.finetune_learning_rate
+            theta, moments = optimizers.step(self.finetune_optimizer, theta, gradient, moments, rate)
         return theta

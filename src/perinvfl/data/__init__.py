@@ -51,7 +51,7 @@ BENCHMARKS: dict[str, Benchmark] = {
 def build_federation(benchmark: str, settings: Any, seed: int) -> Federation:
     """Make the federation of a named benchmark; `settings` is an instance of its `BENCHMARKS[...].settings`."""
     if benchmark not in BENCHMARKS:
-        raise UserError(f'"{benchmark}" is not a benchmark{suggest(benchmark, list(BENCHMARKS))}.')
+        raise UserError(f'"{benchmark}" is not a benchmark{suggest(benchmark, list(BENCHMARKS))}')
     chosen = BENCHMARKS[benchmark]
     if not isinstance(settings, chosen.settings):
         raise UserError(

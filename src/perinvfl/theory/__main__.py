@@ -78,7 +78,7 @@ def draw(name: str, record: Record, stem: Path) -> None:
     try:
         chart = THEORIES[name].draw(record)
     except ModuleNotFoundError as error:
-        raise UserError(f"The figure needs {error.name}: pip install altair vl-convert-python.") from None
+        raise UserError(f"The figure needs {error.name}: pip install 'perinvfl[plot]'.") from None
     stem.parent.mkdir(parents=True, exist_ok=True)
     for kind in ("svg", "png"):
         unfinished = stem.with_name(f".{stem.name}.{kind}")

@@ -40,7 +40,7 @@ def median_seconds(work: Callable[[], object], repeats: int = 7, warm: int = 2) 
     return statistics.median(times)
 
 
-def rival_seconds(rivals: dict[str, Callable[[], object]], repeats: int = 9) -> dict[str, float]:
+def rival_seconds(rivals: dict[str, Callable[[], object]], repeats: int = 5) -> dict[str, float]:
     """Median seconds of each, taken in turn: two-thread timings jump between modes, and all must meet the same ones.
 
     Each turn begins with a pause and an untimed call: the idle threads of the one before spin for a while.

@@ -63,7 +63,8 @@ class ServerState(NamedTuple):
 class Algorithm:
     """Base of all: a global model ν trained by R local steps and averaged.
 
-    A subclass says what its clients do in `client`, and overrides the rest only where its paper differs.
+    A subclass says what its clients minimise in `global_objective`, or all that they do in `client`, and overrides the
+    rest only where its paper differs.
     """
 
     title: ClassVar[str]
@@ -103,7 +104,9 @@ class Algorithm:
     def client(
         self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
     ) -> tuple[Upload, ClientState]:
-        raise TypeError(f"{type(self).__name__} does not say what its clients do")
+        """R local steps of the global model and nothing personal, unless a subclass does more."""
+        upload, moments = self.local_training(problem, broadcast, state.moments, batches)
+        return upload, state._replace(moments=moments)
 
     def take_part(
         self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from perinvfl.algorithms.base import Algorithm, Broadcast, ClientState, Upload
-from perinvfl.problem import Batches, Problem
+from perinvfl.algorithms.base import Algorithm
 
 
 @dataclass(frozen=True)
@@ -13,9 +12,3 @@ class FedAvg(Algorithm):
 
     title: ClassVar[str] = "FedAvg"
     paper: ClassVar[str] = "McMahan et al. 2017"
-
-    def client(
-        self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
-    ) -> tuple[Upload, ClientState]:
-        upload, moments = self.local_training(problem, broadcast, state.moments, batches)
-        return upload, state._replace(moments=moments)

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from perinvfl import risks
-from perinvfl.algorithms.base import Algorithm, Broadcast, ClientState, ServerState, Upload, erm
+from perinvfl.algorithms.base import Algorithm, Broadcast, ServerState, erm
 from perinvfl.hyper import LogUniform, hyper
-from perinvfl.problem import Batches, Objective, Problem
+from perinvfl.problem import Objective, Problem
 from perinvfl.tree import Params
 
 
@@ -42,9 +42,3 @@ class GroupDRO(GroupWeighted):
 
     def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective:
         return erm(problem, broadcast.weight)
-
-    def client(
-        self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
-    ) -> tuple[Upload, ClientState]:
-        upload, moments = self.local_training(problem, broadcast, state.moments, batches)
-        return upload, state._replace(moments=moments)

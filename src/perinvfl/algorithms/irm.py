@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from perinvfl import risks
-from perinvfl.algorithms.base import Algorithm, Broadcast, ClientState, Number, Upload
+from perinvfl.algorithms.base import Algorithm, Broadcast, Number
 from perinvfl.hyper import LogUniform, OneOf, hyper
-from perinvfl.problem import Batches, Objective, Problem
+from perinvfl.problem import Objective, Problem
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,6 @@ class IRM(Penalized):
     def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective:
         t = broadcast.round
         return irm(problem, self.penalty(t), self.loss_scale(t), contexts=False)
-
-    def client(
-        self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
-    ) -> tuple[Upload, ClientState]:
-        upload, moments = self.local_training(problem, broadcast, state.moments, batches)
-        return upload, state._replace(moments=moments)
 
 
 def _least(a: Number, b: float) -> Number:

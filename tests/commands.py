@@ -1,5 +1,6 @@
 """Run the project as a user does: real processes."""
 
+import json
 import os
 import subprocess
 import sys
@@ -40,6 +41,12 @@ def perinvfl(*arguments: object, module: str = "perinvfl", cwd: Path | None = No
     return subprocess.run(
         command(*arguments, module=module), capture_output=True, text=True, cwd=cwd, env=environment()
     )
+
+
+def untimed(events: Path) -> list[dict[str, object]]:
+    """The events of a run without the clock."""
+    kept = [json.loads(line) for line in events.read_text().splitlines()]
+    return [{key: value for key, value in event.items() if key not in ("seconds", "began")} for event in kept]
 
 
 def command(*arguments: object, module: str = "perinvfl") -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import command, environment, perinvfl, tiny_file
+from commands import command, environment, perinvfl, tiny_file, untimed
 
 from perinvfl.cli import call
 
@@ -124,12 +124,6 @@ def test_the_core_command_does_the_same(tmp_path: Path) -> None:
     (one,), (other,) = (list((tmp_path / name).rglob("events.jsonl")) for name in ("core", "full"))
     assert one.parent.name == other.parent.name
     assert untimed(one) == untimed(other)
-
-
-def untimed(events: Path) -> list[dict[str, object]]:
-    """Events without the clock."""
-    kept = [json.loads(line) for line in events.read_text().splitlines()]
-    return [{key: value for key, value in event.items() if key not in ("seconds", "began")} for event in kept]
 
 
 MISTAKES = {

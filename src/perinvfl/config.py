@@ -1,7 +1,6 @@
 """From plain mappings (a TOML file) to frozen dataclasses, with every mistake answered by one sentence.
 
-Paper: nothing. Here: written by hand on the standard library because what trains must run on machines where
-nothing can be installed.
+Written by hand on the standard library, because what trains must run where nothing can be installed.
 """
 
 import dataclasses

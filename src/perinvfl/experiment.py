@@ -30,7 +30,7 @@ from perinvfl import config
 from perinvfl.algorithms import ALGORITHMS
 from perinvfl.algorithms.base import Algorithm
 from perinvfl.algorithms.irm import Penalized
-from perinvfl.data import BENCHMARKS
+from perinvfl.data import BENCHMARKS, build_federation
 from perinvfl.errors import UserError
 from perinvfl.federation import Federation
 from perinvfl.models import ModelSettings
@@ -80,7 +80,7 @@ class Trial:
 
 @lru_cache(maxsize=16)  # some 200 MB each at full size
 def _federation(benchmark: str, settings: Any, seed: int) -> Federation:
-    return BENCHMARKS[benchmark].build(settings, seed)
+    return build_federation(benchmark, settings, seed)
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def _algorithm(entry: dict[str, Any], where: str) -> tuple[str, str, Algorithm, 
 
 def _check_clients(trials: list[Trial]) -> None:
     for trial in trials:
-        clients = getattr(trial.data, "clients", None) or len(trial.data.p_train)
+        clients = trial.data.clients
         for field in dataclasses.fields(trial.algorithm):
             value = getattr(trial.algorithm, field.name)
             if isinstance(value, tuple) and len(value) != clients:

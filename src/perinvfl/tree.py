@@ -15,14 +15,6 @@ def map(f: Callable[..., Tensor], first: Params, *rest: Params) -> Params:
     return {name: f(leaf, *(other[name] for other in rest)) for name, leaf in first.items()}
 
 
-def squared_norm(params: Params) -> Tensor:
-    return torch.stack([leaf.square().sum() for leaf in params.values()]).sum()
-
-
-def squared_distance(a: Params, b: Params) -> Tensor:
-    return squared_norm(map(torch.sub, a, b))
-
-
 def over(f: Callable[..., Any], first: Any, *rest: Any) -> Any:
     """Like `map`, for any nesting of tuples and dicts (client and server states)."""
     return pytree.tree_map(f, first, *rest)

@@ -17,6 +17,18 @@ class Split(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Schema:
+    """What the numbers of a federation mean to the person who brought them. Empty where there is nothing to say."""
+
+    clients: tuple[str, ...] = ()  # names, in the order of the client axis
+    contexts: tuple[str, ...] = ()  # names of the training contexts, by context number
+    classes: tuple[str, ...] = ()  # names of the classes, by number
+    features: tuple[str, ...] = ()  # names of the columns of a table, in the order of x's last axis
+    mean: tuple[float, ...] = ()  # what was taken off each column,
+    scale: tuple[float, ...] = ()  # and what the rest was divided by, before training
+
+
+@dataclass(frozen=True)
 class Federation:
     """The data of one federated problem.
 
@@ -35,6 +47,7 @@ class Federation:
     spectrum: tuple[str, ...]  # names of the out-of-distribution cases averaged in tables, in order
     validation: Split | None = None  # held out from the clients' own training contexts
     notes: dict[str, object] = field(default_factory=dict)  # facts for the record (constant predictor, ...)
+    schema: Schema = field(default_factory=Schema)
 
     @property
     def clients(self) -> int:

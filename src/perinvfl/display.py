@@ -44,13 +44,13 @@ class Live(Watch):
 
     def skipped(self, trial: Trial, run: Run) -> None:
         self.console.print(
-            f"{trial.label}, seed {trial.seed}: already done, nothing to do ({run.folder})", highlight=False
+            f"{trial.title}, seed {trial.seed}: already done, nothing to do ({run.folder})", highlight=False
         )
 
     def started(self, trials: list[Trial], rounds_done: int) -> None:
         more = f" and {len(trials) - 1} more" if len(trials) > 1 else ""
         self.risk, self.mean = "", ""
-        name = f"{trials[0].label}, seed {trials[0].seed}{more}"
+        name = f"{trials[0].title}, seed {trials[0].seed}{more}"
         if rounds_done:
             self.console.print(f"{name}: going on after round {rounds_done}", highlight=False)
         self.task = self.progress.add_task(name, total=trials[0].training.rounds, completed=rounds_done, told="")

@@ -12,7 +12,7 @@ benchmark = "rc_mnist"        # and any setting of that benchmark
 rounds = 50
 
 [[algorithm]]                 # one or more
-name = "perinvfl"             # and any setting of that algorithm
+name = "perinvfl"             # and any setting of that algorithm; or your own, "my_module:MyAlgorithm"
 beta = 0.5
 data.grayscale = true         # data, model and training settings for this algorithm alone
 ```
@@ -33,7 +33,9 @@ from perinvfl.algorithms.irm import Penalized
 from perinvfl.data import BENCHMARKS, build_federation
 from perinvfl.errors import UserError
 from perinvfl.federation import Federation
+from perinvfl.hyper import as_asked
 from perinvfl.models import ModelSettings
+from perinvfl.own_code import importing_from, load, source_of
 from perinvfl.records import run_id
 from perinvfl.simulate import Training
 
@@ -59,7 +61,7 @@ class Trial:
             settings.pop(name)
         return {
             "data": {"benchmark": self.benchmark, **dataclasses.asdict(self.data)},
-            "model": dataclasses.asdict(self.model),
+            "model": as_asked(self.model),
             "training": dataclasses.asdict(self.training),
             "algorithm": {"name": self.algorithm_name, "label": self.label, **settings},
             "seed": self.seed,
@@ -67,11 +69,24 @@ class Trial:
 
     @property
     def id(self) -> str:
-        return run_id(self.asked())
+        asked: dict[str, Any] = self.asked()
+        for name in getattr(self.data, "unnamed", ()):
+            asked["data"].pop(name)
+        own = [self.algorithm_name] if ":" in self.algorithm_name else []
+        own += [self.model.build] if self.model.build else []
+        if own:  # a run of changed code is another run
+            asked["sources"] = {name: source_of(load(name, "name")) for name in own}
+        return run_id(asked)
+
+    @property
+    def title(self) -> str:
+        """The label, and in leave-one-context-out the context held out."""
+        fold = getattr(self.data, "fold", "")
+        return f"{self.label} without {fold}" if fold else self.label
 
     @property
     def folder(self) -> str:
-        words = re.sub(r"[^a-z0-9]+", "-", self.label.lower()).strip("-")
+        words = re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
         return f"{words}-seed{self.seed}-{self.id}"
 
     def federation(self) -> Federation:
@@ -99,9 +114,20 @@ def read_experiment(path: Path, overrides: list[str] | None = None) -> Experimen
         raise UserError(f"{path} is not a TOML file: {error}.") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    _find_beside(table, path.parent)
     for override in overrides or []:
         _apply(table, override)
-    return build_experiment(table, path.stem)
+    with importing_from(path.parent):
+        return build_experiment(table, path.stem)
+
+
+def _find_beside(table: dict[str, Any], folder: Path) -> None:
+    """A data file named in an experiment file lies beside it."""
+    entries = table.get("algorithm", [])
+    for part in [table, *(entries if isinstance(entries, list) else [entries])]:
+        data = part.get("data") if isinstance(part, dict) else None
+        if isinstance(data, dict) and isinstance(data.get("path"), str) and data["path"]:
+            data["path"] = str(folder.absolute() / Path(data["path"]).expanduser())
 
 
 def build_experiment(table: dict[str, Any], default_name: str = "experiment") -> Experiment:
@@ -131,7 +157,11 @@ def build_experiment(table: dict[str, Any], default_name: str = "experiment") ->
         model = config.build(ModelSettings, _merged(table, rest, "model"), "model")
         training = config.build(Training, _merged(table, rest, "training"), "training")
         held = frozenset(entry)
-        trials += [Trial(benchmark, data, model, training, kind, label, algorithm, seed, held) for seed in seeds]
+        trials += [
+            Trial(benchmark, fold, model, training, kind, label, algorithm, seed, held)
+            for fold in (data.folds() if hasattr(data, "folds") else [data])
+            for seed in seeds
+        ]
     _check_clients(trials)
     _check_labels(trials)
     _check_batches(trials)
@@ -161,9 +191,7 @@ def _algorithm(entry: dict[str, Any], where: str) -> tuple[str, str, Algorithm, 
     settings = dict(entry)
     rest: dict[str, Any] = {part: settings.pop(part) for part in ("data", "model", "training") if part in settings}
     name = settings.pop("name", None)
-    if not isinstance(name, str) or name not in ALGORITHMS:
-        raise UserError(f'{where}.name = "{name}" is not known{config.suggest(str(name), list(ALGORITHMS))}')
-    cls = ALGORITHMS[name]
+    cls = algorithm_named(name, f"{where}.name")
     label = settings.pop("label", cls.title)
     if not isinstance(label, str) or not label:
         raise UserError(f"{where}.label = {label}: must be a text.")
@@ -171,6 +199,20 @@ def _algorithm(entry: dict[str, Any], where: str) -> tuple[str, str, Algorithm, 
         if key in cls.unused:
             raise UserError(f"{where}.{key} means nothing to {name}; leave it out.")
     return name, label, config.build(cls, settings, where), rest
+
+
+def algorithm_named(name: Any, where: str) -> type[Algorithm]:
+    """A registered algorithm, or a user's own as `module:Class`."""
+    if isinstance(name, str) and name in ALGORITHMS:
+        return ALGORITHMS[name]
+    if not isinstance(name, str) or ":" not in name:
+        raise UserError(f'{where} = "{name}" is not known{config.suggest(str(name), list(ALGORITHMS))}')
+    found = load(name, where)
+    if not (isinstance(found, type) and issubclass(found, Algorithm) and dataclasses.is_dataclass(found)):
+        raise UserError(f'{where} = "{name}": must be a dataclass that extends perinvfl.algorithms.base.Algorithm.')
+    if not hasattr(found, "title"):
+        raise UserError(f'{where} = "{name}": must have a title, which tables call it by.')
+    return found
 
 
 def _check_clients(trials: list[Trial]) -> None:
@@ -196,7 +238,7 @@ def _check_batches(trials: list[Trial]) -> None:
 def _check_labels(trials: list[Trial]) -> None:
     seen: dict[str, str] = {}
     for trial in trials:
-        if seen.setdefault(f"{trial.label} {trial.seed}", trial.id) != trial.id:
+        if seen.setdefault(f"{trial.title} {trial.seed}", trial.id) != trial.id:
             raise UserError(f'Two algorithms are called "{trial.label}"; give one of them another label.')
 
 
@@ -233,4 +275,7 @@ def _apply_to_algorithms(entries: Any, keys: list[str], value: Any, override: st
 
 
 def _settable(name: Any) -> list[str]:
-    return [field.name for field in dataclasses.fields(ALGORITHMS[name])] if name in ALGORITHMS else []
+    try:
+        return [field.name for field in dataclasses.fields(algorithm_named(name, "name"))]
+    except UserError:
+        return []  # the reader of the file will say what is wrong with it

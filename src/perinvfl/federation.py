@@ -26,6 +26,8 @@ class Schema:
     features: tuple[str, ...] = ()  # names of the columns of a table, in the order of x's last axis
     mean: tuple[float, ...] = ()  # what was taken off each column,
     scale: tuple[float, ...] = ()  # and what the rest was divided by, before training
+    label_mean: float = 0.0  # the same for the label of a regression: a prediction is
+    label_scale: float = 1.0  # label_mean + label_scale * what the model puts out
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Federation:
     name: str
     task: Task
     outputs: int  # logits the model must give: 1 for binary and regression
-    contexts: int  # K: the largest number of training contexts at any client
+    contexts: int  # K: training contexts are numbered from 0 to K - 1; a client need not have all
     train: Split
     tests: dict[str, Split]  # the spectrum: test contexts by name, each [N, M_test, ...]
     spectrum: tuple[str, ...]  # names of the out-of-distribution cases averaged in tables, in order

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from perinvfl import own_model
+from perinvfl.errors import UserError
 from perinvfl.hyper import hyper
 from perinvfl.tree import Params
 
@@ -19,20 +21,40 @@ class Model(NamedTuple):
     init: Callable[[Generator], Params]
     apply: Callable[[Params, Tensor], Tensor]  # (params, [B, ...]) -> float32 [B, outputs]
     strip: Callable[[Params], Params]  # the same model without the padding that only serves speed
+    unmapped: str = ""  # why it cannot run under vmap, where it cannot
 
 
 @dataclass(frozen=True)
 class ModelSettings:
-    kind: Literal["mlp", "linear"] = hyper("mlp", "multi-layer perceptron, or one linear layer without bias")
+    kind: Literal["mlp", "linear", "module"] = hyper(
+        "mlp", "multi-layer perceptron, one linear layer without bias, or a torch.nn.Module of your own"
+    )
     hidden: tuple[int, ...] = hyper((390, 390), "widths of the hidden layers of an mlp", least=1)
+    build: str = hyper(
+        "", "module:function that makes your own, called with shape and outputs or with nothing", added=True
+    )
+
+    def check(self, where: str) -> None:
+        if (self.kind == "module") != bool(self.build):
+            raise UserError(f'{where}.kind = "module" and {where}.build = "module:function" go together.')
 
 
 def build_model(settings: ModelSettings, shape: tuple[int, ...], outputs: int, precision: Precision) -> Model:
     """The model for inputs of the given shape. bfloat16: products in bfloat16, parameters and logits in float32."""
+    if settings.kind == "module":
+        return module(settings.build, shape, outputs, precision)
     inputs = math.prod(shape)
     if settings.kind == "linear":
         return mlp((inputs, outputs), bias=False, precision=precision)
     return mlp((inputs, *settings.hidden, outputs), bias=True, precision=precision)
+
+
+def module(
+    build: str | Callable[..., torch.nn.Module], shape: tuple[int, ...], outputs: int, precision: Precision
+) -> Model:
+    """A user's own, checked; `own_model` says for what."""
+    pure = own_model.wrap(build, shape, outputs, torch.bfloat16 if precision == "bfloat16" else torch.float32)
+    return Model(pure.init, pure.apply, lambda params: params, pure.unmapped)
 
 
 def mlp(widths: tuple[int, ...], bias: bool, precision: Precision) -> Model:

@@ -11,6 +11,7 @@ torch.Size([1, 3])
 
 import os
 import shutil
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ from perinvfl.errors import UserError
 from perinvfl.executors import Batched, Executor, Loop, Task, check_alike
 from perinvfl.federation import Federation, Split
 from perinvfl.hyper import hyper
-from perinvfl.models import ModelSettings, Precision, build_model
+from perinvfl.models import Model, ModelSettings, Precision, build_model
 from perinvfl.problem import Gradient, Problem, autograd_gradient, compiled_gradient, functional_gradient
 from perinvfl.seeding import generator
 from perinvfl.store import Rows, Stacked, unstack
@@ -57,7 +58,7 @@ class Simulation:
         federations: list[Federation],  # one for all trials, or one a trial
         seeds: list[int],
         training: Training = Training(),
-        model: ModelSettings = ModelSettings(),
+        model: ModelSettings | Model = ModelSettings(),
         folder: Path | None = None,  # for states at rest on disk
     ) -> None:
         self.training, self.seeds, self.federation = training, seeds, federations[0]
@@ -70,10 +71,12 @@ class Simulation:
                 f"training.batch_size = {training.batch_size}: no client has more than {largest} samples; 0 takes all."
             )
         self.everyone = torch.arange(self.clients, device=self.device).expand(self.trials, -1)  # [T, N]
-        batched = training.executor == "vmap" or (training.executor == "auto" and self.device.type == "cuda")
         if training.precision == "tf32":
             torch.backends.cuda.matmul.allow_tf32 = True
-        self.model = build_model(model, self.federation.shape, self.federation.outputs, training.precision)
+        if isinstance(model, ModelSettings):
+            model = build_model(model, self.federation.shape, self.federation.outputs, training.precision)
+        self.model = model
+        batched = pick_batched(training, self.device, model)
         self.problem = Problem(
             model=self.model,
             task=self.federation.task,
@@ -99,6 +102,8 @@ class Simulation:
         if self.federation.validation is not None:
             held_out = [f.validation for f in federations if f.validation is not None]
             self.tests["validation"] = _stack_splits(held_out, self.trials, self.device, dtype)
+        # [T, N] by test: clients that have a sample of it; a client without any has no score.
+        self.tested = {name: (test.context >= 0).any(-1).cpu() for name, test in self.tests.items()}
         self.sizes = torch.stack([f.sizes for f in federations]).expand(self.trials, -1)  # [T, N]
 
         starts = [
@@ -136,7 +141,10 @@ class Simulation:
         return risks
 
     def evaluate(self, client_chunk: int = 64) -> dict[str, dict[str, Tensor]]:
-        """{"personal" | "global": {test context: [T, N]}} accuracy (mean squared error for regression)."""
+        """{"personal" | "global": {test context: [T, N]}} accuracy (mean squared error for regression).
+
+        Not a number for a client that has no sample of a test context.
+        """
         kinds = [kind for kind in ("personal", "global") if getattr(self.algorithms[0], f"has_{kind}")]
         columns: dict[str, list[Tensor]] = {kind: [] for kind in kinds}
         for first in range(0, self.clients, client_chunk):
@@ -148,7 +156,14 @@ class Simulation:
                 self.broken.copy_(torch.where((self.broken < 0) & ~fine, self.rounds_done, self.broken))
                 columns[kind].append(self.executor.measure(params, tests))
         measured = {kind: torch.cat(parts, 1).cpu() for kind, parts in columns.items()}  # [T, N, tests]
-        return {kind: dict(zip(self.tests, table.unbind(-1), strict=True)) for kind, table in measured.items()}
+        absent = float("nan")
+        return {
+            kind: {
+                name: torch.where(self.tested[name], scores, absent)
+                for name, scores in zip(self.tests, table.unbind(-1), strict=True)
+            }
+            for kind, table in measured.items()
+        }
 
     def personal_models(self, ids: Tensor) -> Params:
         """What the clients ids [T, n] predict with now, [T, n, ...]."""
@@ -284,6 +299,18 @@ def pick_device(asked: str) -> torch.device:
     if asked == "cuda" and not torch.cuda.is_available():
         raise UserError('training.device = "cuda": no CUDA device is available here; use "cpu" or "auto".')
     return torch.device("cuda" if asked == "cuda" or (asked == "auto" and torch.cuda.is_available()) else "cpu")
+
+
+def pick_batched(training: Training, device: torch.device, model: Model) -> bool:
+    """Whether all clients run as one program; a model that cannot says so and runs one client after another."""
+    wanted = training.executor == "vmap" or (training.executor == "auto" and device.type == "cuda")
+    if wanted and model.unmapped:
+        warnings.warn(
+            f"The model cannot run for many clients at once ({model.unmapped}): training.executor is loop.",
+            stacklevel=3,
+        )
+        return False
+    return wanted
 
 
 def pick_gradient(training: Training, batched: bool) -> Gradient:

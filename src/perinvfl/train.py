@@ -18,10 +18,11 @@ from typing import Any
 
 import torch
 
-from perinvfl import checkpoint
+from perinvfl import checkpoint, tree
 from perinvfl.checkpoint import write_atomically, writing
 from perinvfl.errors import UserError
 from perinvfl.experiment import Experiment, Trial, read_experiment
+from perinvfl.own_model import shapes_checksum
 from perinvfl.records import Run, Writer, environment, pack, read_run, run_id
 from perinvfl.simulate import Simulation
 from perinvfl.sweep import search, together
@@ -51,7 +52,7 @@ class Plain(Watch):
         self.say = say
 
     def skipped(self, trial: Trial, run: Run) -> None:
-        self.say(f"{trial.label}, seed {trial.seed}: already done, nothing to do ({run.folder})")
+        self.say(f"{trial.title}, seed {trial.seed}: already done, nothing to do ({run.folder})")
 
     def started(self, trials: list[Trial], rounds_done: int) -> None:
         goes_on = f", going on after round {rounds_done}" if rounds_done else ""
@@ -179,6 +180,7 @@ class _Group:
                 task=simulation.federation.task,
                 clients=simulation.clients,
                 notes=trial.federation().notes,
+                parameters=shapes_checksum(tree.map(lambda leaf: leaf[0], simulation.server.params)),
                 environment=environment(simulation.device),
                 began=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             )
@@ -213,7 +215,7 @@ class _Group:
                     },
                 )
         sound = [t for t in range(len(self.trials)) if t not in self.told_broken]
-        cases = [lead[name][sound].mean() for name in simulation.federation.spectrum]
+        cases = [lead[name][sound].nanmean() for name in simulation.federation.spectrum]
         self.watch.evaluated(self.trials, simulation.rounds_done, float(torch.stack(cases).mean()) if sound else None)
 
     def _look_for_broken(self, simulation: Simulation) -> None:
@@ -251,11 +253,11 @@ def _alone_at_work(path: Path) -> Iterator[None]:
 def broken_sentence(trial: Trial, round: int) -> str:
     settings = trial.asked()["algorithm"]
     told = ", ".join(f"{key} = {value}" for key, value in settings.items() if key not in ("name", "label"))
-    return f"{trial.label}, seed {trial.seed}: no longer finite after round {round}, stopped ({told})"
+    return f"{trial.title}, seed {trial.seed}: no longer finite after round {round}, stopped ({told})"
 
 
 def _names(trials: list[Trial]) -> str:
-    first = f"{trials[0].label}, seed {trials[0].seed}"
+    first = f"{trials[0].title}, seed {trials[0].seed}"
     return first if len(trials) == 1 else f"{first} and {len(trials) - 1} more"
 
 

@@ -1,7 +1,7 @@
 """Where federations come from: each benchmark turns settings and a seed into a `Federation`.
 
 `sources` reads images, `digits` colours and turns them (RC-MNIST, RC-FMNIST), `structural` draws from linear structural
-equations whose right answer is known, `random` makes tiny data of every shape.
+equations whose right answer is known, `random` makes tiny data of every shape. `files` reads data that a user brings.
 """
 
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from typing import Any
 
 from perinvfl.config import suggest
 from perinvfl.data.digits import DigitSettings, digit_federation
+from perinvfl.data.files import FileSettings, file_federation
 from perinvfl.data.random import RandomSettings, random_federation
 from perinvfl.data.structural import StructuralSettings, structural_federation
 from perinvfl.errors import UserError
@@ -44,6 +45,11 @@ BENCHMARKS: dict[str, Benchmark] = {
         RandomSettings,
         lambda settings, seed: random_federation(**vars(settings), seed=seed),
         "tiny random data, to try things out",
+    ),
+    "file": Benchmark(
+        FileSettings,
+        file_federation,
+        "your own data: a table, arrays or photographs",
     ),
 }
 

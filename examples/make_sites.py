@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     with open(given.path, "w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([HEADER, *make_rows(given.each, given.seed)])
+        csv.writer(file, lineterminator="\n").writerows([HEADER, *make_rows(given.each, given.seed)])
     print(f"{given.path}: {len(SITES) * len(AGREES) * given.each} rows")
 
 

@@ -75,7 +75,7 @@ class Trial:
         own = [self.algorithm_name] if ":" in self.algorithm_name else []
         own += [self.model.build] if self.model.build else []
         if own:  # a run of changed code is another run
-            asked["sources"] = {name: source_of(load(name, "name")) for name in own}
+            asked["sources"] = {name: _source(name) for name in own}
         return run_id(asked)
 
     @property
@@ -93,6 +93,13 @@ class Trial:
         return _federation(self.benchmark, self.data, self.seed)
 
 
+def _source(name: str) -> str:
+    try:
+        return source_of(load(name, "name"))
+    except UserError:  # made in a session of Python, where it has no name to be found by
+        return ""
+
+
 @lru_cache(maxsize=16)  # some 200 MB each at full size
 def _federation(benchmark: str, settings: Any, seed: int) -> Federation:
     return build_federation(benchmark, settings, seed)
@@ -106,6 +113,17 @@ class Experiment:
 
 def read_experiment(path: Path, overrides: list[str] | None = None) -> Experiment:
     """Read and check a file; overrides are `a.b=value`, the value written as in TOML."""
+    table = _read_table(path, overrides)
+    with importing_from(path.parent):
+        return build_experiment(table, path.stem)
+
+
+def read_data_settings(path: Path, overrides: list[str] | None = None) -> tuple[str, Any]:
+    """The benchmark that a file names and its settings, the data themselves not looked at."""
+    return _data(_read_table(path, overrides).get("data"))
+
+
+def _read_table(path: Path, overrides: list[str] | None) -> dict[str, Any]:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -117,8 +135,7 @@ def read_experiment(path: Path, overrides: list[str] | None = None) -> Experimen
     _find_beside(table, path.parent)
     for override in overrides or []:
         _apply(table, override)
-    with importing_from(path.parent):
-        return build_experiment(table, path.stem)
+    return table
 
 
 def _find_beside(table: dict[str, Any], folder: Path) -> None:
@@ -155,6 +172,8 @@ def build_experiment(table: dict[str, Any], default_name: str = "experiment") ->
         kind, label, algorithm, rest = _algorithm(entry, where)
         benchmark, data = _data(_merged(table, rest, "data"))
         model = config.build(ModelSettings, _merged(table, rest, "model"), "model")
+        if model.build:
+            load(model.build, "model.build")
         training = config.build(Training, _merged(table, rest, "training"), "training")
         held = frozenset(entry)
         trials += [

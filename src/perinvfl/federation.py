@@ -1,7 +1,7 @@
 """What every data source ends in: N clients, samples labelled with the context they came from."""
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
@@ -30,6 +30,14 @@ class Schema:
     label_scale: float = 1.0  # label_mean + label_scale * what the model puts out
 
 
+class Origin(NamedTuple):
+    """What a federation was made from, so that it can be made again."""
+
+    benchmark: str
+    settings: Any
+    seed: int
+
+
 @dataclass(frozen=True)
 class Federation:
     """The data of one federated problem.
@@ -50,6 +58,11 @@ class Federation:
     validation: Split | None = None  # held out from the clients' own training contexts
     notes: dict[str, object] = field(default_factory=dict)  # facts for the record (constant predictor, ...)
     schema: Schema = field(default_factory=Schema)
+    origin: Origin | None = None
+
+    @property
+    def client_names(self) -> tuple[str, ...]:
+        return self.schema.clients or tuple(str(number) for number in range(self.clients))
 
     @property
     def clients(self) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from perinvfl.errors import UserError
-from perinvfl.records import Event, Run
+from perinvfl.records import Event, Run, mean_known
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def worst_test_accuracy(event: Event) -> float | None:
     The mean over the five shifted ones would prefer a model that reads the colour backwards: 90 % at p = 0.1.
     """
     cases = {case: values for case, values in _lead(event).items() if case not in ("validation", "left-out")}
-    return min(fmean(values) for values in cases.values()) if cases else None
+    return min(mean_known(values) for values in cases.values()) if cases else None
 
 
 RULES = {
@@ -105,5 +105,5 @@ def _lead(event: Event) -> dict[str, list[float]]:
 
 
 def _mean(cases: dict[str, list[float]], names: list[str]) -> float | None:
-    found = [fmean(cases[name]) for name in names if name in cases]
+    found = [mean_known(cases[name]) for name in names if name in cases]
     return fmean(found) if found else None

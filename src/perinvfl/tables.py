@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from perinvfl.errors import UserError
+from perinvfl.folds import join_folds
 from perinvfl.paper import CASES, TABLES
-from perinvfl.records import Run
+from perinvfl.records import Run, mean_known
 from perinvfl.reproduce import Published
 from perinvfl.select import rule_named
 
@@ -19,7 +20,7 @@ Format = Literal["md", "csv", "latex", "json"]
 
 @dataclass(frozen=True)
 class Row:
-    """One method: accuracy in percent by test case, mean and deviation over seeds."""
+    """One method: accuracy in percent (a regression's error) by test case, mean and deviation over seeds."""
 
     method: str
     kind: Literal["measured", "reference", "paper"]
@@ -29,6 +30,7 @@ class Row:
     seeds: int = 1
     paper_average: float | None = None
     round: int | None = None  # the round a selection rule took
+    errors: bool = False  # the numbers are errors: smaller is better
     last_round: float | None = None  # average at the last round, of the setting the rule takes by its last round
 
     @property
@@ -46,7 +48,7 @@ class Row:
 
     @property
     def worst(self) -> float:
-        return min(self.values)
+        return max(self.values) if self.errors else min(self.values)
 
 
 @dataclass(frozen=True)
@@ -58,15 +60,23 @@ class Table:
     rule: str  # how settings and rounds were chosen
     notes: list[str]
 
+    @property
+    def errors(self) -> bool:
+        return any(row.errors for row in self.rows)
+
+    @property
+    def title(self) -> str:
+        measure = "mean squared error" if self.errors else "accuracy in percent"
+        return f"{self.benchmark}: {measure} by {'context' if self.benchmark == 'file' else 'p_test'}"
+
 
 def make_table(runs: list[Run]) -> Table:
     """One row a method, in the order of the experiment file, from the last round of every finished run."""
+    runs = join_folds(runs)
     finished = [run for run in runs if run.finished and run.broken is None]
     if not finished:
         raise UserError("There is no finished run here; `perinvfl run FILE.toml` makes one.")
     first = finished[0].start
-    if first["task"] == "regression":
-        raise UserError("Tables show accuracy; these runs are a regression, whose errors are in their records.")
     benchmark = first["asked"]["data"]["benchmark"]
     others = sorted({run.start["asked"]["data"]["benchmark"] for run in finished} - {benchmark})
     if others:
@@ -79,6 +89,8 @@ def make_table(runs: list[Run]) -> Table:
         rows += _method_rows(benchmark, label, same, spectrum)
     beyond = tuple(case for case in rows[0].cases if case not in spectrum)
     notes = ["Last round, mean over clients and seeds; ± over seeds, in the average over the cases."]
+    if first["task"] == "regression" and first["asked"]["data"].get("standardise"):
+        notes.append("Errors are in units of the label's variance in training.")
     notes += [run.broken["why"] for run in runs if run.broken is not None]
     unfinished = [run for run in runs if not run.finished]
     if unfinished:
@@ -132,19 +144,26 @@ def _flat(run: Run) -> dict[str, Any]:
 
 def constant_row(runs: list[Run], spectrum: tuple[str, ...]) -> Row:
     """The constant predictor on the data of each seed."""
-    drawn: dict[int, dict[str, list[float]]] = {
+    factor, errors = _unit(runs[0])
+    drawn: dict[int, dict[str, list[float | None]]] = {
         run.start["asked"]["seed"]: run.start["notes"]["constant"] for run in runs
     }
     cases = {}
     for case in next(iter(drawn.values())):
-        by_seed = [100 * statistics.fmean(constant[case]) for constant in drawn.values()]
+        by_seed = [factor * mean_known(constant[case]) for constant in drawn.values()]
         cases[case] = (statistics.fmean(by_seed), statistics.pstdev(by_seed))
-    return Row("Constant", "reference", cases, spectrum, seeds=len(drawn))
+    return Row("Constant", "reference", cases, spectrum, seeds=len(drawn), errors=errors)
+
+
+def _unit(run: Run) -> tuple[float, bool]:
+    """What scores are multiplied by, and whether they are errors."""
+    return (1.0, True) if run.start["task"] == "regression" else (100.0, False)
 
 
 def _method_rows(
     benchmark: str, label: str, runs: list[Run], spectrum: tuple[str, ...], round: int | None = None
 ) -> list[Row]:
+    factor, errors = _unit(runs[0])
     algorithm = runs[0].start["asked"]["algorithm"]["name"]
     published = TABLES.get(benchmark, {}).get(algorithm) if _as_published(runs[0]) else None
     events = [[event for event in run.evaluations if round in (None, event["round"])][-1] for run in runs]
@@ -152,15 +171,19 @@ def _method_rows(
     cases = {}
     for case in measured[0]:
         if case != "validation":
-            by_seed = [100 * statistics.fmean(cases_of_run[case]) for cases_of_run in measured]
+            by_seed = [factor * mean_known(cases_of_run[case]) for cases_of_run in measured]
             cases[case] = (statistics.fmean(by_seed), statistics.pstdev(by_seed))
     by_client = [
-        [statistics.fmean(of_run[case][i] for case in spectrum) for i in range(len(of_run[spectrum[0]]))]
+        [
+            mean_known(scores)
+            for scores in zip(*(of_run[case] for case in spectrum), strict=True)
+            if any(score is not None for score in scores)
+        ]
         for of_run in measured
     ]
-    worst_client = 100 * statistics.fmean(min(clients) for clients in by_client)
+    worst_client = factor * statistics.fmean((max if errors else min)(clients) for clients in by_client)
     paper_average = None if published is None else statistics.fmean(published)
-    rows = [Row(label, "measured", cases, spectrum, worst_client, len(runs), paper_average)]
+    rows = [Row(label, "measured", cases, spectrum, worst_client, len(runs), paper_average, errors=errors)]
     if published is not None and spectrum == CASES:
         values = {case: (value, 0.0) for case, value in zip(CASES, published, strict=True)}
         rows.append(Row(f"{label}, paper", "paper", values, spectrum, seeds=3))
@@ -181,20 +204,20 @@ def cells(table: Table) -> tuple[list[str], list[tuple[str, list[str]]]]:
     header += ["Worst client", *table.beyond]
     rows: list[tuple[str, list[str]]] = []
     for row in table.rows:
-        shown = [_number(row.cases[case], row.seeds) if case in row.cases else "" for case in table.spectrum]
-        beyond = [_number(row.cases[case], row.seeds) if case in row.cases else "" for case in table.beyond]
-        client = "" if row.worst_client is None else f"{row.worst_client:.2f}"
-        average = f"{row.average:.2f} ± {row.deviation:.2f}"
+        form = ".4g" if row.errors else ".2f"
+        shown = [_number(row.cases[case], row.seeds, form) if case in row.cases else "" for case in table.spectrum]
+        beyond = [_number(row.cases[case], row.seeds, form) if case in row.cases else "" for case in table.beyond]
+        client = "" if row.worst_client is None else format(row.worst_client, form)
+        average = f"{row.average:{form}} ± {row.deviation:{form}}"
         taken = ["" if row.round is None else str(row.round), "" if row.last_round is None else f"{row.last_round:.2f}"]
-        rows.append(
-            (row.kind, [row.method, *shown, average, f"{row.worst:.2f}", *(taken if chosen else []), client, *beyond])
-        )
+        worst = format(row.worst, form)
+        rows.append((row.kind, [row.method, *shown, average, worst, *(taken if chosen else []), client, *beyond]))
     return header, rows
 
 
-def _number(value: tuple[float, float], seeds: int) -> str:
+def _number(value: tuple[float, float], seeds: int, form: str) -> str:
     mean, deviation = value
-    return f"{mean:.2f}" if seeds == 1 or deviation == 0 else f"{mean:.2f} ± {deviation:.2f}"
+    return f"{mean:{form}}" if seeds == 1 or deviation == 0 else f"{mean:{form}} ± {deviation:{form}}"
 
 
 def render(table: Table, form: Format) -> str:
@@ -239,6 +262,7 @@ def _latex(header: list[str], rows: list[tuple[str, list[str]]]) -> str:
 def as_json(table: Table) -> dict[str, Any]:
     return {
         "benchmark": table.benchmark,
+        "measure": "mean squared error" if table.errors else "accuracy",
         "rule": table.rule,
         "seeds": max(row.seeds for row in table.rows if row.kind == "measured"),
         "rows": [

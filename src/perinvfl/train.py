@@ -22,6 +22,7 @@ from perinvfl import checkpoint, tree
 from perinvfl.checkpoint import write_atomically, writing
 from perinvfl.errors import UserError
 from perinvfl.experiment import Experiment, Trial, read_experiment
+from perinvfl.federation import Federation
 from perinvfl.own_model import shapes_checksum
 from perinvfl.records import Run, Writer, environment, pack, read_run, run_id
 from perinvfl.simulate import Simulation
@@ -171,18 +172,7 @@ class _Group:
         for trial, writer in zip(self.trials, self.writers, strict=True):
             writer.path.unlink(missing_ok=True)  # what a run killed before its first checkpoint left
             writer.write(
-                "start",
-                id=trial.id,
-                experiment=self.name,
-                order=self.order[trial.id],
-                asked=trial.asked(),
-                spectrum=list(simulation.federation.spectrum),
-                task=simulation.federation.task,
-                clients=simulation.clients,
-                notes=trial.federation().notes,
-                parameters=shapes_checksum(tree.map(lambda leaf: leaf[0], simulation.server.params)),
-                environment=environment(simulation.device),
-                began=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+                "start", **start_fields(trial, trial.federation(), simulation, self.name, self.order[trial.id])
             )
 
     def _restore(self, simulation: Simulation, saved: dict[str, torch.Tensor]) -> None:
@@ -235,6 +225,25 @@ class _Group:
             self.checkpoint.with_suffix(".json").unlink(missing_ok=True)
             shutil.rmtree(self.at_rest, ignore_errors=True)
         self.watch.finished(self.trials, seconds)
+
+
+def start_fields(
+    trial: Trial, federation: Federation, simulation: Simulation, experiment: str, order: int
+) -> dict[str, Any]:
+    """What the first line of a record tells."""
+    return {
+        "id": trial.id,
+        "experiment": experiment,
+        "order": order,
+        "asked": trial.asked(),
+        "spectrum": list(federation.spectrum),
+        "task": federation.task,
+        "clients": simulation.clients,
+        "notes": federation.notes,
+        "parameters": shapes_checksum(tree.map(lambda leaf: leaf[0], simulation.server.params)),
+        "environment": environment(simulation.device),
+        "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from rich.table import Table as RichTable
 
 import perinvfl
 from perinvfl.algorithms import ALGORITHMS, settings_of
+from perinvfl.cli import data
 from perinvfl.data import BENCHMARKS
 from perinvfl.display import Live, show_table
 from perinvfl.errors import UserError
@@ -33,6 +34,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(data.app, name="data")
 
 File = Annotated[Path, typer.Argument(help="Experiment file (TOML).")]
 Set = Annotated[
@@ -155,8 +158,7 @@ def _carry_out(experiment: Experiment, out: Path, most_together: int) -> None:
     runs = [run for run in map(read_run, folders) if run is not None]
     if all(run.broken is not None for run in runs):
         raise UserError("Every run became infinite; smaller learning rates are the usual cure.")
-    if runs[0].start["task"] != "regression":
-        show_table(console, make_table(runs))
+    show_table(console, make_table(runs))
     console.print(f"Records: {out}", highlight=False)
 
 

@@ -4,6 +4,7 @@
 equations whose right answer is known, `random` makes tiny data of every shape. `files` reads data that a user brings.
 """
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,7 @@ from perinvfl.data.files import FileSettings, file_federation
 from perinvfl.data.random import RandomSettings, random_federation
 from perinvfl.data.structural import StructuralSettings, structural_federation
 from perinvfl.errors import UserError
-from perinvfl.federation import Federation
+from perinvfl.federation import Federation, Origin
 
 
 @dataclass(frozen=True)
@@ -63,4 +64,4 @@ def build_federation(benchmark: str, settings: Any, seed: int) -> Federation:
         raise UserError(
             f"{benchmark} takes settings of type {chosen.settings.__name__}, not {type(settings).__name__}."
         )
-    return chosen.build(settings, seed)
+    return dataclasses.replace(chosen.build(settings, seed), origin=Origin(benchmark, settings, seed))

@@ -275,7 +275,7 @@ def _array_roles(path: Path, arrays: dict[str, Any], columns: Columns) -> dict[s
 
 def from_arrays(kind: str, name: str, arrays: dict[str, Any]) -> Found:
     """x [n, ...], y [n], and perhaps client [n], context [n] and features (names), as arrays, tensors or lists."""
-    x = _tensor(name, "x", arrays["x"])
+    x = numbers_of("x", arrays["x"], name)
     if x.ndim < 2 or not x.shape[0] or 0 in x.shape:
         raise BadData(
             name, [Fault("", "x", f"has shape {list(x.shape)}; it must be [rows, ...] with at least one row")]
@@ -325,7 +325,8 @@ def _unravel(flat: int, shape: Sequence[int]) -> list[int]:
     return place[::-1]
 
 
-def _tensor(name: str, role: str, values: Any) -> Tensor:
+def numbers_of(role: str, values: Any, name: str = "arrays") -> Tensor:
+    """An array, a tensor, a list or a data frame as a tensor of floats."""
     if isinstance(values, Tensor):
         made = values.detach().cpu()
     else:

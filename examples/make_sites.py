@@ -1,7 +1,7 @@
 """A made-up table with a planted shortcut: five hospitals, three years, one label. `python examples/make_sites.py`.
 
 Whether a patient is ill follows from `marker`, `pressure` and `age`, at every hospital and in every year, with a weight
-of age that is each hospital's own. `scanner` is a shortcut: it agrees with the label in 2021 (95 %) and 2022 (75 %),
+of age that is each hospital's own. `scanner` is a shortcut: it agrees with the label in 2021 (95 %) and 2022 (60 %),
 because the ill were sent to another machine, and goes against it in 2023 (20 %). `noise` tells nothing.
 """
 
@@ -12,7 +12,7 @@ import random
 from pathlib import Path
 
 SITES = ("north", "south", "east", "west", "centre")
-AGREES = {"2021": 0.95, "2022": 0.75, "2023": 0.20}  # how often the scanner agrees with the label
+AGREES = {"2021": 0.95, "2022": 0.60, "2023": 0.20}  # how often the scanner agrees with the label
 HEADER = ("hospital", "year", "marker", "pressure", "age", "scanner", "noise", "ill")
 
 

@@ -9,7 +9,7 @@
 """
 
 import inspect
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -19,15 +19,9 @@ from perinvfl.errors import UserError
 from perinvfl.experiment import algorithm_named
 from perinvfl.federation import Federation
 
-# Where the algorithm's own defaults are the paper's, these suit standardised columns and a small network.
-FOR_TABLES = {
-    "learning_rate": 0.5,
-    "personal_learning_rate": 0.2,
-    "finetune_learning_rate": 0.1,
-    "local_steps": 5,
-    "beta": 0.1,
-    "penalty_weight": 100.0,
-}
+RATES = ("learning_rate", "personal_learning_rate", "finetune_learning_rate")
+OPTIMIZERS = ("optimizer", "personal_optimizer", "finetune_optimizer")
+OWN_DEFAULTS = ("pfedme",)  # its step size and its pull only go together
 
 
 class _Estimator:
@@ -35,6 +29,8 @@ class _Estimator:
 
     _estimator_type: str
     _task: Any
+    # Where the algorithms' own defaults are the paper's, these suit standardised columns and a small network.
+    _usual: ClassVar[dict[str, Any]]
 
     def __init__(
         self,
@@ -104,10 +100,10 @@ class _Estimator:
 
     def _settings(self) -> dict[str, Any]:
         known = {field.name for field in settings_of(algorithm_named(self.algorithm, "algorithm"))}
-        usual = {name: value for name, value in FOR_TABLES.items() if name in known}
-        if "warmup_rounds" in known:
-            usual["warmup_rounds"] = self.rounds // 4
-        return {**usual, **(self.settings or {})}
+        usual = {"local_steps": 5, "beta": 0.1, "warmup_rounds": self.rounds // 4, **self._usual}
+        if self.algorithm in OWN_DEFAULTS:
+            usual = {}
+        return {name: value for name, value in usual.items() if name in known} | (self.settings or {})
 
     def _by_client(self, X: Any, client: Any, ask: Any) -> np.ndarray:
         """What `ask(X, client)` says row by row: one client for all rows, one a row, or none for the global model."""
@@ -133,6 +129,7 @@ class PersonalInvariantClassifier(_Estimator):
 
     _estimator_type = "classifier"
     _task = "multiclass"
+    _usual: ClassVar[dict[str, Any]] = {**dict.fromkeys(RATES, 0.5), "penalty_weight": 1000.0}
 
     def fit(self, X: Any, y: Any, client: Any = None, context: Any = None) -> Self:
         labels = np.asarray(y)
@@ -163,6 +160,12 @@ class PersonalInvariantRegressor(_Estimator):
 
     _estimator_type = "regressor"
     _task = "regression"
+    # A squared error is steeper than a cross-entropy, and its penalty of the fourth order: Adam's steps are bounded.
+    _usual: ClassVar[dict[str, Any]] = {
+        **dict.fromkeys(RATES, 0.01),
+        **dict.fromkeys(OPTIMIZERS, "adam"),
+        "penalty_weight": 100.0,
+    }
 
     def predict(self, X: Any, client: Any = None) -> np.ndarray:
         """Values in the unit of y; without a client, those of the global model."""

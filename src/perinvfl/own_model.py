@@ -38,24 +38,28 @@ def wrap(build: str | Callable[..., nn.Module], shape: tuple[int, ...], outputs:
     template = _build(function, shape, outputs, 0, where)
     _check_layers(template, where)
     _check_behaviour(template, shape, outputs, where)
+    trained = {name for name, leaf in template.named_parameters() if leaf.requires_grad}
+    fixed = {
+        name: leaf.detach().to(dtype) if leaf.is_floating_point() else leaf.detach()
+        for name, leaf in (*template.named_parameters(), *template.named_buffers())
+        if name not in trained
+    }
+    # functional_call swaps tensors inside the module, and the loop executor runs clients on several threads.
     copies = threading.local()
-
-    def own_copy() -> nn.Module:
-        # functional_call swaps parameters inside the module, and the loop executor runs clients on several threads.
-        if not hasattr(copies, "module"):
-            copies.module = copy.deepcopy(template).to(dtype)
-        return copies.module
+    copies.module = copy.deepcopy(template)
+    placed = {torch.device("cpu"): fixed}
 
     def init(generator: Generator) -> Params:
         made = _build(function, shape, outputs, generator.initial_seed(), where)
-        return {key: leaf.detach().clone() for key, leaf in made.named_parameters() if leaf.requires_grad}
+        return {name: leaf.detach().clone() for name, leaf in made.named_parameters() if name in trained}
 
     def apply(params: Params, x: Tensor) -> Tensor:
-        module = own_copy()
-        if x.device != _device(module):
-            copies.module = module = module.to(x.device)
-        given = {key: leaf.to(dtype) for key, leaf in params.items()}
-        out = torch.func.functional_call(module, given, (x.to(dtype),))
+        if not hasattr(copies, "module"):
+            copies.module = copy.deepcopy(template)
+        given = {name: leaf.to(dtype) for name, leaf in params.items()}
+        if x.device not in placed:
+            placed[x.device] = {name: leaf.to(x.device) for name, leaf in fixed.items()}
+        out = torch.func.functional_call(copies.module, given | placed[x.device], (x.to(dtype),))
         return (out[:, None] if out.ndim == 1 else out).float()
 
     return Pure(init, apply, _why_unmapped(init, apply, shape))
@@ -65,10 +69,6 @@ def shapes_checksum(params: Params) -> str:
     """Eight hex digits of the names and shapes of a model's parameters."""
     shapes = repr([(name, tuple(leaf.shape)) for name, leaf in params.items()])
     return hashlib.sha256(shapes.encode()).hexdigest()[:8]
-
-
-def _device(module: nn.Module) -> torch.device:
-    return next(module.parameters()).device
 
 
 def _build(function: Any, shape: tuple[int, ...], outputs: int, seed: int, where: str) -> nn.Module:

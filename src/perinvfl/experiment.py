@@ -59,7 +59,7 @@ class Trial:
             settings.pop(name)
         return {
             "data": {"benchmark": self.benchmark, **dataclasses.asdict(self.data)},
-            "model": dataclasses.asdict(self.model),
+            "model": self.model.asked(),
             "training": dataclasses.asdict(self.training),
             "algorithm": {"name": self.algorithm_name, "label": self.label, **settings},
             "seed": self.seed,

@@ -259,7 +259,9 @@ def _names(trials: list[Trial]) -> str:
     return first if len(trials) == 1 else f"{first} and {len(trials) - 1} more"
 
 
-def _rounded(row: torch.Tensor) -> list[float | None]:
+def _rounded(row: torch.Tensor) -> list[Any]:
+    if row.ndim > 1:
+        return [_rounded(part) for part in row]
     return [round(value, 6) if math.isfinite(value) else None for value in row.tolist()]
 
 

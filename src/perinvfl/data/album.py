@@ -64,9 +64,9 @@ def read_album(path: Path) -> Album:
 
     with ThreadPoolExecutor() as pool:
         missed = torch.cat(list(pool.map(unpack, saved["pieces"]))).view(shape)
-    fixed = len(Plan._fields) - 1
-    cases = dict(zip(saved["cases"], saved["plan"][fixed:], strict=True))
-    return Album(_restored(missed), Plan(*saved["plan"][:fixed], cases), _about(saved))
+    pictures, y, train, tests, *cases = saved["plan"]
+    plan = Plan(pictures, y, train, tests, dict(zip(saved["cases"], cases, strict=True)))
+    return Album(_restored(missed), plan, _about(saved))
 
 
 def read_about(path: Path) -> dict[str, Any]:

@@ -216,7 +216,7 @@ def _test_pictures(
 
 def _ranks(birds: list[int], labels: Tensor, seed: int, purpose: str, client: int) -> tuple[dict[int, int], list[int]]:
     """The place of each bird in a random order of its class, and how many birds each class has."""
-    ranks = {}
+    ranks: dict[int, int] = {}
     counts = []
     for y in (LAND, WATER):
         members = [bird for bird in birds if int(labels[bird]) == y]

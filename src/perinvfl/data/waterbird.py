@@ -14,7 +14,7 @@ import torch
 
 from perinvfl.data import photos
 from perinvfl.data.album import Album, read_about, read_album, recipe_name, write_album
-from perinvfl.data.birds import BirdSettings, Flock, bird_federation, draw_plan
+from perinvfl.data.birds import LEFT_OVER, BirdSettings, Flock, bird_federation, draw_plan
 from perinvfl.errors import UserError
 from perinvfl.federation import Federation
 from perinvfl.hyper import hyper
@@ -54,7 +54,9 @@ class WaterbirdSettings(BirdSettings):
 def waterbird_federation(settings: WaterbirdSettings, seed: int) -> Federation:
     settings.check("waterbird")
     _, album = open_album(settings, seed)
-    notes = {"album": {key: album.about[key] for key in ("photographs", "skipped", "absent", "left over")}}
+    notes: dict[str, object] = {
+        "album": {key: album.about[key] for key in ("photographs", "skipped", "absent", "left over")}
+    }
     return bird_federation("waterbird", settings, album.plan, album.images, notes)
 
 
@@ -89,23 +91,15 @@ def make_album(
     ]
     images = photos.make_pictures(pairs, settings.size, tell)
     each = settings.train_per_client + settings.test_per_client
-    spare = [
-        len(birds) - each if settings.left_over < 0 else min(len(birds) - each, settings.left_over) for birds in labels
-    ]
-    used = next(
-        (rows.sum(1).tolist() for case, rows in plan.cases.items() if case not in _plain(settings)), [0] * len(spare)
-    )
+    used = [rows.sum(1).tolist() for case, rows in plan.cases.items() if case.endswith(LEFT_OVER)]
     about = {
         "recipe": settings.recipe(seed),
         "photographs": library.fingerprint,
         "skipped": library.skipped,  # birds of each range without photograph or mask
         "absent": library.absent,  # kinds of background that are not there
-        "left over": {"there": spare, "with a background": used},
+        "left over": {
+            "there": [len(birds) - each for birds in labels],
+            "tested on": used[0] if used else [0] * len(labels),  # as many as asked for, and as find backgrounds
+        },
     }
     return Album(images, plan, about)
-
-
-def _plain(settings: WaterbirdSettings) -> set[str]:
-    from perinvfl.data.birds import case_name
-
-    return {case_name(p) for p in settings.p_test}

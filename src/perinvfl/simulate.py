@@ -9,8 +9,11 @@
 torch.Size([1, 3])
 """
 
+import dataclasses
+import math
 import os
 import shutil
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -337,6 +340,44 @@ class _Graph:
         return self.risks
 
 
+def time_executors(
+    algorithms: Sequence[Algorithm],
+    federations: list[Federation],
+    seeds: list[int],
+    training: Training,
+    model: ModelSettings,
+) -> dict[str, float]:
+    """Seconds of one round by executor on this device; infinite where it does not fit into memory."""
+    seconds = {}
+    for kind in ("vmap", "loop"):
+        # One after another, each trial takes as long as the first: one tells for all.
+        trials = len(algorithms) if kind == "vmap" else 1
+        # States at rest on disk are left alone; what is timed is the arithmetic.
+        asked = dataclasses.replace(training, executor=kind, at_rest="memory")
+        try:
+            rival = Simulation(algorithms[:trials], federations[:trials], seeds[:trials], asked, model)
+            seconds[kind] = _round_seconds(rival) * len(algorithms) / trials
+            del rival
+        except torch.cuda.OutOfMemoryError:
+            seconds[kind] = math.inf
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+    return seconds
+
+
+def fastest(seconds: dict[str, float]) -> str:
+    return min(seconds, key=lambda kind: seconds[kind])
+
+
+def _round_seconds(simulation: Simulation) -> float:
+    """Of the second round: the first one also prepares."""
+    began = 0.0
+    for _ in range(2):
+        began = time.perf_counter()
+        float(simulation.round().sum())  # waits for the device
+    return time.perf_counter() - began
+
+
 def pick_device(asked: str) -> torch.device:
     if asked == "cuda" and not torch.cuda.is_available():
         raise UserError('training.device = "cuda": no CUDA device is available here; use "cpu" or "auto".')
@@ -366,6 +407,12 @@ def _smallest(params: Params) -> Tensor:
     return min(params.values(), key=lambda leaf: leaf.numel())
 
 
+def _lengthen(part: Tensor, samples: int, padding: int) -> Tensor:
+    """[N, M, ...] with M made up to so many samples."""
+    more = part.new_full((part.shape[0], samples - part.shape[1], *part.shape[2:]), padding)
+    return torch.cat([part, more], 1)
+
+
 def _stack_splits(
     splits: list[Split],
     trials: int,
@@ -375,13 +422,17 @@ def _stack_splits(
 ) -> Split:
     """[T, N, M, ...]; one split for all trials is shown to each without a copy. uint8 images stay as they are."""
 
-    def stacked(parts: list[Tensor]) -> Tensor:
-        return parts[0].expand(trials, *parts[0].shape) if len(parts) == 1 else torch.stack(parts)
+    longest = max(s.y.shape[1] for s in splits)
+
+    def stacked(parts: list[Tensor], padding: int = 0) -> Tensor:
+        if len(parts) == 1:
+            return parts[0].expand(trials, *parts[0].shape)
+        return torch.stack([_lengthen(part, longest, padding) for part in parts])
 
     key, shared = tuple(id(s.x) for s in splits), {} if shared is None else shared
     if key not in shared:
         images = splits[0].x.dtype == torch.uint8
         shared[key] = stacked([s.x.to(device, None if images else dtype) for s in splits])
     return Split(
-        shared[key], stacked([s.y.to(device) for s in splits]), stacked([s.context.to(device) for s in splits])
+        shared[key], stacked([s.y.to(device) for s in splits]), stacked([s.context.to(device) for s in splits], -1)
     )

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from perinvfl.data.constant import constant_scores
+from perinvfl.data.constant import constant_guesses, constant_scores
 from perinvfl.errors import UserError
 from perinvfl.federation import Augmentation, Federation, Split
 from perinvfl.hyper import check_bounds, hyper
@@ -292,7 +292,11 @@ def bird_federation(
             "constant": constant_scores("binary", trained, tests),
             "sizes": (trained.context >= 0).sum(1).tolist(),
             "contexts": [1] * trained.y.shape[0],
-            "groups": {"names": list(GROUPS), "counts": {case: group_counts(split) for case, split in tests.items()}},
+            "groups": {
+                "names": list(GROUPS),
+                "counts": {case: group_counts(split) for case, split in tests.items()},
+                "majority": [int(guess) for guess in constant_guesses("binary", trained)],
+            },
         },
         groups=GROUPS,
         augmentation=Augmentation(settings.flip, settings.crop),

@@ -7,6 +7,7 @@ Pillow are needed.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -65,17 +66,22 @@ def open_album(settings: WaterbirdSettings, seed: int, tell: Callable[[int], Non
     path = Path(settings.albums) / recipe_name("waterbird", settings.recipe(seed))
     if not settings.cub:
         if path.exists():
-            return path, read_album(path)
+            return path, _read(path, path.stat().st_mtime_ns)
         raise UserError(
             f"{path} is not there; `perinvfl data waterbird --cub DIR --places DIR --albums {settings.albums}` "
             "makes it, or set data.cub and data.places."
         )
     library = photos.find_photographs(Path(settings.cub), Path(settings.places), settings.ranges, settings.corrected)
     if path.exists() and read_about(path)["photographs"] == library.fingerprint:
-        return path, read_album(path)
+        return path, _read(path, path.stat().st_mtime_ns)
     album = make_album(settings, seed, library, tell)
     write_album(path, album)
     return path, album
+
+
+@lru_cache(maxsize=8)  # some 70 MB each; leaving a client out reads the same album again
+def _read(path: Path, changed: int) -> Album:
+    return read_album(path)
 
 
 def make_album(

@@ -66,7 +66,7 @@ def resnet18(
             h = torch.relu(normalise(f"{name}.bn1", convolved(f"{name}.conv1", h, stride)))
             return torch.relu(normalise(f"{name}.bn2", convolved(f"{name}.conv2", h, 1)) + around)
 
-        h = standardised(x).to(dtype).permute(0, 2, 3, 1).contiguous()  # [B, H, W, C]
+        h = channels_last(x, dtype)
         h = torch.relu(normalise("bn1", convolved("conv1", h, 2 if stem == "imagenet" else 1)))
         if stem == "imagenet":
             h = F.max_pool2d(h.permute(0, 3, 1, 2), 3, 2, 1).permute(0, 2, 3, 1)
@@ -131,12 +131,13 @@ def _draw(shapes: dict[str, tuple[int, ...]], generator: Generator) -> Params:
     return params
 
 
-def standardised(x: Tensor) -> Tensor:
-    """uint8 images as numbers around 0; other numbers are taken as they are."""
+def channels_last(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """[B, H, W, 3]; uint8 images as numbers around 0, other numbers as they are."""
     if x.dtype != torch.uint8:
-        return x
-    mean, deviation = (torch.tensor(values, device=x.device) for values in (IMAGENET_MEAN, IMAGENET_DEVIATION))
-    return (x / 255 - mean[:, None, None]) / deviation[:, None, None]
+        return x.to(dtype).permute(0, 2, 3, 1).contiguous()
+    colours = zip(x.unbind(1), IMAGENET_MEAN, IMAGENET_DEVIATION, strict=True)
+    # Plain numbers, no tensor of them: a captured program may not copy from the host.
+    return torch.stack([((colour / 255 - mean) / deviation).to(dtype) for colour, mean, deviation in colours], -1)
 
 
 def _convolve_by_library(h: Tensor, weight: Tensor, stride: int) -> Tensor:

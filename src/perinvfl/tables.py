@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from perinvfl.errors import UserError
-from perinvfl.groups import GROUP_SCORES, Counts, Score, constant_hits
+from perinvfl.groups import (
+    GROUP_SCORES,
+    Counts,
+    Score,
+    balanced_accuracy,
+    constant_hits,
+    pooled,
+    worst_group_accuracy,
+)
 from perinvfl.paper import CASES, TABLES
 from perinvfl.records import Run
 from perinvfl.reproduce import Published
@@ -123,9 +131,9 @@ def _group_notes(rows: list[Row]) -> list[str]:
     if rows[0].by_group is None:
         return []
     return [
-        "Balanced: mean of the accuracies of both classes. Worst group: of class and background. Both pooled over "
-        "clients, averages over the cases; left over: the same on all birds of a client that are neither trained on "
-        "nor among its test birds."
+        "Balanced: mean of the accuracies of both classes. Worst group: of class and background. Both at each client, "
+        "then the mean over clients. Left over: on all birds of a client that are neither trained on nor among its "
+        "test birds."
     ]
 
 
@@ -187,15 +195,22 @@ def _by_case(
 def _by_group(
     spectrum: tuple[str, ...], accuracies: list[Cases], right: list[GroupCases], there: list[GroupCases]
 ) -> dict[str, float]:
-    """Averages over the spectrum, and over the same contexts with all birds left over."""
+    """Over the spectrum, and over the same contexts with all birds left over; mean over seeds, in percent."""
     columns = {}
     left_over = tuple(case for case in there[0] if case not in spectrum)
-    for name, cases in (("", spectrum), ("left over", left_over)):
-        for score, title in (("accuracy", "accuracy"), ("balanced", "balanced"), ("worst-group", "worst group")):
-            if cases and (name or score != "accuracy"):  # the plain average has its own column
-                scores = _by_case(score, accuracies, right, there)  # type: ignore[arg-type]
-                average = statistics.fmean(scores[case][0] for case in cases)
-                columns[f"{name}, {title}".capitalize() if name else title.capitalize()] = average
+    for prefix, cases in (("", spectrum), ("Left over, ", left_over)):
+        if not cases:
+            continue
+        if prefix:  # the plain average over the spectrum has its own column
+            columns["Left over"] = statistics.fmean(
+                100 * statistics.fmean(of_seed[case]) for of_seed in accuracies for case in cases
+            )
+        pairs = list(zip(right, there, strict=True))
+        balanced = [balanced_accuracy(r[case], n[case]) for r, n in pairs for case in cases]
+        # A group may hold one bird of a client in one context, so contexts are put together before the worst is taken.
+        worst = [worst_group_accuracy(pooled([r[c] for c in cases]), pooled([n[c] for c in cases])) for r, n in pairs]
+        columns[f"{prefix}balanced".capitalize()] = 100 * statistics.fmean(balanced)
+        columns[f"{prefix}worst group".capitalize()] = 100 * statistics.fmean(worst)
     return columns
 
 

@@ -53,7 +53,7 @@ def resnet18(
     def forward(params: Params, x: Tensor, measured: Params | None) -> Tensor:
         def normalise(name: str, h: Tensor) -> Tensor:
             if norm == "group":
-                return _group_norm(h, params[f"{name}.weight"], params[f"{name}.bias"], convolution)
+                return _group_norm(h, params[f"{name}.weight"], params[f"{name}.bias"])
             return _batch_norm(name, h, params, measured)
 
         def convolved(name: str, h: Tensor, stride: int) -> Tensor:
@@ -165,12 +165,10 @@ def _convolve_by_products(h: Tensor, weight: Tensor, stride: int) -> Tensor:
     return (columns @ matrix.T).unflatten(0, (h.shape[0], height, width))
 
 
-def _group_norm(h: Tensor, weight: Tensor, bias: Tensor, convolution: Convolution) -> Tensor:
+def _group_norm(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     groups = math.gcd(GROUPS, max(1, h.shape[-1] // 2))  # at least two channels in each
-    channels_first = h.permute(0, 3, 1, 2)
-    if convolution == "products":
-        channels_first = channels_first.contiguous()  # under vmap, the norm asks for this layout or none
-    normal = F.group_norm(channels_first, groups, eps=EPSILON).permute(0, 2, 3, 1)
+    lines = h.flatten(1, 2).transpose(1, 2).contiguous()  # [B, C, H * W]
+    normal = F.group_norm(lines, groups, eps=EPSILON).transpose(1, 2).unflatten(1, h.shape[1:3])
     return normal * weight.to(h.dtype) + bias.to(h.dtype)
 
 

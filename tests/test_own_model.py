@@ -222,7 +222,7 @@ def test_by_name_from_an_experiment_file(tmp_path: Path) -> None:
     done = perinvfl("run", file, "--out", tmp_path / "runs", cwd=tmp_path)  # the module lies beside the file
     assert done.returncode == 0, done.stderr
     start = json.loads(next((tmp_path / "runs").rglob("events.jsonl")).read_text().splitlines()[0])
-    assert start["asked"]["model"] == {"kind": "module", "hidden": [390, 390], "build": "own_net:build"}
+    assert start["asked"]["model"] == {"kind": "module", "build": "own_net:build"}
     assert len(start["parameters"]) == 8
     again = perinvfl("run", file, "--out", tmp_path / "runs", cwd=tmp_path)
     assert "already done" in again.stdout

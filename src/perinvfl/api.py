@@ -214,8 +214,11 @@ class Session:
             raise UserError("Nothing was held out, so there is nothing to evaluate on; predict works.")
         measured = self._simulation.evaluate()
         kinds: dict[str, Scores] = {
-            kind: {case: self._by_client(row[0]) for case, row in cases.items()} for kind, cases in measured.items()
+            kind: {case: self._by_client(row[0]) for case, row in measured[kind].items()}
+            for kind in ("personal", "global")
+            if kind in measured
         }
+        groups = {kind: cases for kind, cases in measured.items() if kind not in kinds}
         which = which or next(iter(kinds))
         if which not in kinds:
             raise UserError(f'evaluate("{which}"): {self.trial.label} has {" and ".join(kinds)} models.')
@@ -227,28 +230,20 @@ class Session:
                 "seconds": round(self._seconds, 3),
                 "risks": list(self._last.risks.values()) if self._last else [],
                 **{k: {case: list(row.values()) for case, row in cases.items()} for k, cases in kinds.items()},
+                **{k: {case: row[0].tolist() for case, row in cases.items()} for k, cases in groups.items()},
             }
         )
         return kinds[which]
 
     def parameters(self, client: str | None = None) -> dict[str, Tensor]:
         """What a client predicts with now; without a client, the global model."""
-        if client is None:
-            if not self.trial.algorithm.has_global:
-                raise UserError(f"{self.trial.label} has no global model; name a client.")
-            return self._simulation.model.strip(tree.map(lambda leaf: leaf[0], self._simulation.server.params))
-        return self._simulation.model.strip(self._personal(client))
+        return self._simulation.model.strip(self._model_of(client))
 
     def outputs(self, x: Any, client: str | None = None) -> Tensor:
         """[n, outputs] of a client's model for inputs as they were in the file; without a client, the global one's."""
-        if client is None:
-            self.parameters()  # refuses an algorithm without one
-            params = tree.map(lambda leaf: leaf[0], self._simulation.server.params)
-        else:
-            params = self._personal(client)
         inputs = self._prepared(x).to(self._simulation.device)
         with torch.no_grad():
-            return self._simulation.model.apply(params, inputs).cpu()
+            return self._simulation.model.apply(self._model_of(client), inputs).cpu()
 
     def predict_proba(self, x: Any, client: str | None = None) -> Tensor:
         """[n, classes]"""
@@ -306,11 +301,15 @@ class Session:
         self._seconds = float(saved["seconds"])
         self._evaluations = [event for event in events if event["event"] == "evaluation"]
 
-    def _personal(self, client: str) -> dict[str, Tensor]:
-        if str(client) not in self.clients:
+    def _model_of(self, client: str | None) -> dict[str, Tensor]:
+        if client is None and not self.trial.algorithm.has_global:
+            raise UserError(f"{self.trial.label} has no global model; name a client.")
+        if client is not None and str(client) not in self.clients:
             raise UserError(f'"{client}" is not a client{config.suggest(str(client), list(self.clients))}')
-        ids = torch.tensor([[self.clients.index(str(client))]], device=self._simulation.device)
-        return tree.map(lambda leaf: leaf[0, 0], self._simulation.personal_models(ids))
+        number = 0 if client is None else self.clients.index(str(client))
+        ids = torch.tensor([[number]], device=self._simulation.device)
+        models = self._simulation.models_of("global" if client is None else "personal", ids)
+        return tree.map(lambda leaf: leaf[0, 0], models)
 
     def _prepared(self, x: Any) -> Tensor:
         """Inputs as the model was trained on them."""

@@ -33,7 +33,6 @@ from perinvfl.algorithms.irm import Penalized
 from perinvfl.data import BENCHMARKS, build_federation
 from perinvfl.errors import UserError
 from perinvfl.federation import Federation
-from perinvfl.hyper import as_asked
 from perinvfl.models import ModelSettings
 from perinvfl.own_code import importing_from, load, source_of
 from perinvfl.records import run_id
@@ -61,7 +60,7 @@ class Trial:
             settings.pop(name)
         return {
             "data": {"benchmark": self.benchmark, **dataclasses.asdict(self.data)},
-            "model": as_asked(self.model),
+            "model": self.model.asked(),
             "training": dataclasses.asdict(self.training),
             "algorithm": {"name": self.algorithm_name, "label": self.label, **settings},
             "seed": self.seed,
@@ -263,14 +262,8 @@ def _check_labels(trials: list[Trial]) -> None:
 
 def _apply(table: dict[str, Any], override: str) -> None:
     """Set one value: `training.rounds=5`, `algorithm.beta=0.1` (all that have it) or `algorithm.perinvfl.beta=0.1`."""
-    path, separator, text = override.partition("=")
-    if not separator:
-        raise UserError(f"--set {override}: write it as key=value, such as training.rounds=5.")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text  # a bare word is a text
-    keys = path.strip().split(".")
+    path, value = parse_override(override)
+    keys = path.split(".")
     if keys[0] == "algorithm":
         _apply_to_algorithms(table.get("algorithm", []), keys[1:], value, override)
         return
@@ -279,6 +272,18 @@ def _apply(table: dict[str, Any], override: str) -> None:
         if not isinstance(table, dict):
             raise UserError(f"--set {override}: {key} is not a table of settings.")
     table[keys[-1]] = value
+
+
+def parse_override(override: str) -> tuple[str, Any]:
+    """`key=value`, the value written as in TOML."""
+    path, separator, text = override.partition("=")
+    if not separator:
+        raise UserError(f"--set {override}: write it as key=value, such as training.rounds=5.")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a bare word is a text
+    return path.strip(), value
 
 
 def _apply_to_algorithms(entries: Any, keys: list[str], value: Any, override: str) -> None:

@@ -64,27 +64,12 @@ def hyper(
     above: float | None = None,
     most: float | None = None,
     stacks: bool = False,
-    added: bool = False,
 ) -> Any:
-    """Declare one field.
-
-    `stacks`: a whole number that may still differ between the trials of one batched sweep.
-    `added`: unknown to runs recorded earlier, so while at its default it is no part of what was asked.
-    """
+    """Declare one field. `stacks`: a whole number that may still differ between the trials of one batched sweep."""
     bounds = {"least": least, "above": above, "most": most}
     return dataclasses.field(
-        default=default,
-        metadata={"doc": doc, "symbol": symbol, "search": search, "stacks": stacks, "added": added, **bounds},
+        default=default, metadata={"doc": doc, "symbol": symbol, "search": search, "stacks": stacks, **bounds}
     )
-
-
-def as_asked(settings: Any) -> dict[str, Any]:
-    """Settings as plain values, for the record."""
-    values = dataclasses.asdict(settings)
-    for field in dataclasses.fields(settings):
-        if field.metadata.get("added") and values[field.name] == field.default:
-            values.pop(field.name)
-    return values
 
 
 def check_bounds(settings: Any, where: str) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from perinvfl import risks
-from perinvfl.federation import Split, Task
+from perinvfl.federation import Augmentation, Split, Task
 from perinvfl.models import Model
 from perinvfl.tree import Params
 
@@ -19,15 +19,40 @@ Gradient = Callable[[Model, Objective, Params, Split], tuple[Params, Tensor]]
 
 @dataclass(frozen=True)
 class Batches:
-    """One client's batches of one round: places in its data, [steps, B], or all of its data at every step."""
+    """One client's batches of one round: places in its data, [steps, B], or all of its data at every step.
+
+    Where images are augmented, a place is that of the sample plus the number of samples times the number of the view.
+    """
 
     data: Split
     places: Tensor | None
+    augmentation: Augmentation = Augmentation()
 
     def __getitem__(self, step: int) -> Split:
         if self.places is None:
             return self.data
-        return Split(*(part.index_select(0, self.places[step]) for part in self.data))
+        places, samples = self.places[step], self.data.y.shape[0]
+        if self.augmentation.views == 1:
+            return Split(*(part.index_select(0, places) for part in self.data))
+        places, view = places % samples, places // samples
+        x = augmented(self.data.x, places, view, self.augmentation)
+        return Split(x, *(part.index_select(0, places) for part in self.data[1:]))
+
+
+def augmented(images: Tensor, places: Tensor, view: Tensor, augmentation: Augmentation) -> Tensor:
+    """[B, C, H, W], channels last in memory: the images at these places, each in the view of its number."""
+    reach = augmentation.crop
+    span = 2 * reach + 1
+    down, right, mirrored = view % span, view // span % span, view // span**2 == 1
+
+    def lines(shift: Tensor, size: int) -> Tensor:  # [B, size] which line is shown where
+        line = torch.arange(size, device=images.device) + (shift - reach)[:, None]
+        return size - 1 - (size - 1 - line.abs()).abs()  # mirrored at both edges
+
+    rows, columns = lines(down, images.shape[-2]), lines(right, images.shape[-1])
+    columns = torch.where(mirrored[:, None], images.shape[-1] - 1 - columns, columns)
+    shown = images[places[:, None, None], :, rows[:, :, None], columns[:, None, :]]  # [B, H, W, C]
+    return shown.permute(0, 3, 1, 2)
 
 
 def autograd_gradient(model: Model, objective: Objective, params: Params, batch: Split) -> tuple[Params, Tensor]:
@@ -69,6 +94,11 @@ class Problem:
     paired: bool  # mini-batches: use the unbiased penalty
     padded: bool  # some batch may hold samples that are only padding
     gradient_of: Gradient
+    augmentation: Augmentation = Augmentation()
+    groups: int = 0  # (class, context) pairs of the tests to count right answers of
+
+    def batches(self, data: Split, places: Tensor | None) -> Batches:
+        return Batches(data, places, self.augmentation)
 
     def whole(self, context: Tensor) -> Tensor | None:
         """Membership in D_i as a whole; None where every sample is real."""

@@ -48,6 +48,8 @@ REDUCED = Effort(
     ),
 )
 
+REDUCED_PHOTOGRAPHS = ("training.rounds=20", "training.evaluate_every=10", "training.batch_size=16", "model.width=8")
+
 
 @dataclass(frozen=True)
 class Published:
@@ -179,20 +181,33 @@ def _again(run: Run, seed: int, suffix: str = "", **data: Any) -> Trial:
     return build_experiment(table).trials[0]
 
 
+def _effort(given: argparse.Namespace) -> Effort:
+    effort = REDUCED if given.reduced else Effort()
+    if given.reduced and read_experiment(given.file, given.set).trials[0].model.kind == "resnet18":
+        effort = dataclasses.replace(effort, overrides=REDUCED_PHOTOGRAPHS)
+    named = {key: getattr(given, key) for key in ("trials", "finalists") if getattr(given, key) is not None}
+    if given.seeds is not None:
+        try:
+            named["seeds"] = tuple(int(seed) for seed in given.seeds.split(","))
+        except ValueError:
+            raise UserError(f"--seeds {given.seeds}: must be whole numbers with commas between them.") from None
+    return dataclasses.replace(effort, overrides=(*effort.overrides, *given.set), **named)
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m perinvfl.reproduce", description=__doc__)
     parser.add_argument("file", type=Path, help="experiment file of a table, such as experiments/rc_mnist.toml")
     parser.add_argument("--out", type=Path, required=True, help="folder for the three packed files")
     parser.add_argument("--reduced", action="store_true", help="a small version that a laptop finishes in minutes")
     parser.add_argument("--finalists", type=int, help="settings of each method tried with each client left out")
+    parser.add_argument("--trials", type=int, help="settings of each method in the search")
+    parser.add_argument("--seeds", help="fresh seeds for the settings chosen, such as 101,102,103")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="replace one setting")
     parser.add_argument("--together", type=int, default=64, help="most trials in one program")
     given = parser.parse_args(arguments)
-    effort = REDUCED if given.reduced else Effort()
-    if given.finalists is not None:
-        effort = dataclasses.replace(effort, finalists=given.finalists)
 
     def work() -> int:
-        reproduce(given.file, given.out, effort, given.together, lambda line: print(line, flush=True))
+        reproduce(given.file, given.out, _effort(given), given.together, lambda line: print(line, flush=True))
         return 0
 
     return guarded(work)

@@ -69,12 +69,17 @@ def raise_weights(q: Tensor, risks: Tensor, present: Tensor, step: float | Tenso
     return raised / raised.sum(-1, keepdim=True)
 
 
-def measure(task: Task, logits: Tensor, y: Tensor, context: Tensor) -> Tensor:
-    """Accuracy (mean squared error for regression) over the real samples."""
+def measure(task: Task, logits: Tensor, y: Tensor, context: Tensor, groups: int = 0) -> Tensor:
+    """[1 + groups] accuracy (mean squared error for regression) over the real samples, then how many samples of each
+    (class, context) of a binary task are right; group 2 · class + context."""
     if task == "binary":
         right = ((logits[:, 0] > 0) == (y > 0.5)).float()
     elif task == "multiclass":
         right = (logits.argmax(1) == y).float()
     else:
         right = (logits[:, 0] - y).square()
-    return context_means(right, whole(context))[0]
+    score = context_means(right, whole(context))
+    if not groups:
+        return score
+    group = torch.where(context < 0, -1, 2 * y.long() + context)
+    return torch.cat([score, (right[:, None] * membership(group, groups)).sum(0)])

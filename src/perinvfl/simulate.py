@@ -9,8 +9,11 @@
 torch.Size([1, 3])
 """
 
+import dataclasses
+import math
 import os
 import shutil
+import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +29,7 @@ from perinvfl.errors import UserError
 from perinvfl.executors import Batched, Executor, Loop, Task, check_alike
 from perinvfl.federation import Federation, Split
 from perinvfl.hyper import hyper
-from perinvfl.models import Model, ModelSettings, Precision, build_model
+from perinvfl.models import Model, ModelSettings, Precision, build_model, mix_statistics
 from perinvfl.problem import Gradient, Problem, autograd_gradient, compiled_gradient, functional_gradient
 from perinvfl.seeding import generator
 from perinvfl.store import Rows, Stacked, unstack
@@ -47,6 +50,9 @@ class Training:
     precision: Precision = hyper("float32", "arithmetic of the matrix products")
     compile: bool = hyper(False, "compile the gradient (loop executor, needs a C++ compiler): faster small batches")
     at_rest: Literal["memory", "disk"] = hyper("memory", "where states of clients that sit out are kept")
+
+
+STATISTICS_SAMPLES = 256  # of each client's training data, to measure what a batch norm predicts with
 
 
 class Simulation:
@@ -86,7 +92,10 @@ class Simulation:
             # Batches are drawn from real samples only.
             padded=training.batch_size == 0 and any(bool((f.train.context < 0).any()) for f in federations),
             gradient_of=pick_gradient(training, batched),
+            augmentation=self.federation.augmentation,
+            groups=len(self.federation.groups),
         )
+        self._check_images(federations)
         self.algorithms = algorithms
         self.executor: Executor = (
             Batched(algorithms, self.problem, self.clients, self.device)
@@ -95,8 +104,9 @@ class Simulation:
         )
         dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
         self.data = _stack_splits([f.train for f in federations], self.trials, self.device, dtype)
+        shared: dict[tuple[int, ...], Tensor] = {}  # tests that share their inputs go on doing so
         self.tests = {
-            name: _stack_splits([f.tests[name] for f in federations], self.trials, self.device, dtype)
+            name: _stack_splits([f.tests[name] for f in federations], self.trials, self.device, dtype, shared)
             for name in self.federation.tests
         }
         if self.federation.validation is not None:
@@ -143,7 +153,8 @@ class Simulation:
     def evaluate(self, client_chunk: int = 64) -> dict[str, dict[str, Tensor]]:
         """{"personal" | "global": {test context: [T, N]}} accuracy (mean squared error for regression).
 
-        Not a number for a client that has no sample of a test context.
+        Not a number for a client that has no sample of a test context. Where tests have groups also {"personal groups"
+        | "global groups": {test context: [T, N, groups]}}, the number of right answers.
         """
         kinds = [kind for kind in ("personal", "global") if getattr(self.algorithms[0], f"has_{kind}")]
         columns: dict[str, list[Tensor]] = {kind: [] for kind in kinds}
@@ -151,19 +162,24 @@ class Simulation:
             ids = self.everyone[:, first : first + client_chunk] if self.clients > client_chunk else self.everyone
             tests = [self._share(test, ids) for test in self.tests.values()]
             for kind in kinds:
-                params = self.personal_models(ids) if kind == "personal" else self._global_for(ids)
+                params = self.models_of(kind, ids)
                 fine = torch.isfinite(_smallest(params)).flatten(1).all(1)  # fine-tuning may break what was sound
                 self.broken.copy_(torch.where((self.broken < 0) & ~fine, self.rounds_done, self.broken))
                 columns[kind].append(self.executor.measure(params, tests))
-        measured = {kind: torch.cat(parts, 1).cpu() for kind, parts in columns.items()}  # [T, N, tests]
+        measured = {kind: torch.cat(parts, 1).cpu() for kind, parts in columns.items()}  # [T, N, tests, 1 + groups]
         absent = float("nan")
-        return {
+        told = {
             kind: {
                 name: torch.where(self.tested[name], scores, absent)
-                for name, scores in zip(self.tests, table.unbind(-1), strict=True)
+                for name, scores in zip(self.tests, table[..., 0].unbind(-1), strict=True)
             }
             for kind, table in measured.items()
         }
+        if self.federation.groups:
+            for kind, table in measured.items():
+                counts = dict(zip(self.tests, table[..., 1:].unbind(-2), strict=True))
+                told[f"{kind} groups"] = {name: counts[name] for name in self.federation.tests}
+        return told
 
     def personal_models(self, ids: Tensor) -> Params:
         """What the clients ids [T, n] predict with now, [T, n, ...]."""
@@ -171,8 +187,31 @@ class Simulation:
         places = self.places(self.rounds_done, ids, steps, "fine-tuning") if steps else None
         return self.executor.personal(self.server, self._take(ids), self._task(ids, places))
 
+    def models_of(self, kind: str, ids: Tensor) -> Params:
+        """The "personal" or the "global" model as the clients ids [T, n] predict with it, [T, n, ...]."""
+        return self._personal_for(ids) if kind == "personal" else self._global_for(ids)
+
+    def _personal_for(self, ids: Tensor) -> Params:
+        """Personal models as they predict: with the statistics of their own client's data, if they have any."""
+        params = self.personal_models(ids)
+        return params if self.model.statistics is None else params | self._statistics(params, ids)
+
     def _global_for(self, ids: Tensor) -> Params:
-        return tree.map(lambda leaf: leaf[:, None].expand(*ids.shape, *leaf.shape[1:]), self.server.params)
+        """The global model as each client predicts with it, with statistics mixed from all clients, if it has any."""
+        params = self.server.params
+        if self.model.statistics is not None:
+            # One client at a time: only the statistics are kept of each.
+            each = [self._statistics(_to_each(params, 1), self.everyone[:, i : i + 1]) for i in range(self.clients)]
+            together = {name: torch.cat([part[name] for part in each], 1) for name in each[0]}
+            params = params | mix_statistics(together, self._task(self.everyone, None).weights)
+        return _to_each(params, ids.shape[1])
+
+    def _statistics(self, params: Params, ids: Tensor) -> Params:
+        """Of models [T, n, ...], on evenly spaced training samples of the clients ids [T, n], none of them padding."""
+        sizes = self.sizes.to(ids.device).gather(1, ids)
+        places = torch.arange(STATISTICS_SAMPLES, device=ids.device) * sizes[..., None] // STATISTICS_SAMPLES
+        trial = torch.arange(self.trials, device=ids.device)[:, None, None]
+        return self.executor.statistics(params, self.data.x[trial, ids[..., None], places])
 
     def participants(self, round: int) -> Tensor:
         """[T, n] who takes part."""
@@ -195,7 +234,29 @@ class Simulation:
             for t, seed in enumerate(self.seeds)
             for i in ids[t].tolist()
         ]
+        if self.federation.augmentation.views > 1:
+            drawn = [
+                row + self.data.y.shape[-1] * view
+                for row, view in zip(drawn, self._views(round, ids, steps, purpose), strict=True)
+            ]
         return torch.stack(drawn).unflatten(0, (self.trials, -1)).to(self.device)
+
+    def _views(self, round: int, ids: Tensor, steps: int, purpose: str) -> list[Tensor]:
+        """The view of each image drawn, by (seed, client, round) as well."""
+        shape = (steps, self.training.batch_size)
+        return [
+            torch.randint(
+                self.federation.augmentation.views, shape, generator=generator(seed, "views", purpose, i, round)
+            )
+            for t, seed in enumerate(self.seeds)
+            for i in ids[t].tolist()
+        ]
+
+    def _check_images(self, federations: list[Federation]) -> None:
+        if self.training.batch_size == 0 and self.federation.augmentation.views > 1:
+            raise UserError("data.flip and data.crop need mini-batches; set training.batch_size.")
+        if self.problem.padded and self.model.statistics is not None:
+            raise UserError('model.norm = "batch" with clients of different sizes needs training.batch_size above 0.')
 
     def state(self) -> dict[str, Tensor]:
         """Everything needed to go on from here, by name."""
@@ -295,6 +356,44 @@ class _Graph:
         return self.risks
 
 
+def time_executors(
+    algorithms: Sequence[Algorithm],
+    federations: list[Federation],
+    seeds: list[int],
+    training: Training,
+    model: ModelSettings,
+) -> dict[str, float]:
+    """Seconds of one round by executor on this device; infinite where it does not fit into memory."""
+    seconds = {}
+    for kind in ("vmap", "loop"):
+        # One after another, each trial takes as long as the first: one tells for all.
+        trials = len(algorithms) if kind == "vmap" else 1
+        # States at rest on disk are left alone; what is timed is the arithmetic.
+        asked = dataclasses.replace(training, executor=kind, at_rest="memory")
+        try:
+            rival = Simulation(algorithms[:trials], federations[:trials], seeds[:trials], asked, model)
+            seconds[kind] = _round_seconds(rival) * len(algorithms) / trials
+            del rival
+        except torch.cuda.OutOfMemoryError:
+            seconds[kind] = math.inf
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+    return seconds
+
+
+def fastest(seconds: dict[str, float]) -> str:
+    return min(seconds, key=lambda kind: seconds[kind])
+
+
+def _round_seconds(simulation: Simulation) -> float:
+    """Of the second round: the first one also prepares."""
+    began = 0.0
+    for _ in range(2):
+        began = time.perf_counter()
+        float(simulation.round().sum())  # waits for the device
+    return time.perf_counter() - began
+
+
 def pick_device(asked: str) -> torch.device:
     if asked == "cuda" and not torch.cuda.is_available():
         raise UserError('training.device = "cuda": no CUDA device is available here; use "cpu" or "auto".')
@@ -327,13 +426,41 @@ def round_half_up(value: float) -> int:
     return int(value + 0.5)
 
 
+def _to_each(params: Params, clients: int) -> Params:
+    """[T, ...] -> [T, n, ...], the same for each client."""
+    return tree.map(lambda leaf: leaf[:, None].expand(leaf.shape[0], clients, *leaf.shape[1:]), params)
+
+
 def _smallest(params: Params) -> Tensor:
     return min(params.values(), key=lambda leaf: leaf.numel())
 
 
-def _stack_splits(splits: list[Split], trials: int, device: torch.device, dtype: torch.dtype) -> Split:
-    """[T, N, M, ...]; one split for all trials is shown to each without a copy."""
-    moved = [Split(s.x.to(device, dtype), s.y.to(device), s.context.to(device)) for s in splits]
-    if len(moved) == 1:
-        return Split(*(part.expand(trials, *part.shape) for part in moved[0]))
-    return Split(*(torch.stack(parts) for parts in zip(*moved, strict=True)))
+def _lengthen(part: Tensor, samples: int, padding: int) -> Tensor:
+    """[N, M, ...] with M made up to so many samples."""
+    more = part.new_full((part.shape[0], samples - part.shape[1], *part.shape[2:]), padding)
+    return torch.cat([part, more], 1)
+
+
+def _stack_splits(
+    splits: list[Split],
+    trials: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    shared: dict[tuple[int, ...], Tensor] | None = None,  # inputs stacked before
+) -> Split:
+    """[T, N, M, ...]; one split for all trials is shown to each without a copy. uint8 images stay as they are."""
+
+    longest = max(s.y.shape[1] for s in splits)
+
+    def stacked(parts: list[Tensor], padding: int = 0) -> Tensor:
+        if len(parts) == 1:
+            return parts[0].expand(trials, *parts[0].shape)
+        return torch.stack([_lengthen(part, longest, padding) for part in parts])
+
+    key, shared = tuple(id(s.x) for s in splits), {} if shared is None else shared
+    if key not in shared:
+        images = splits[0].x.dtype == torch.uint8
+        shared[key] = stacked([s.x.to(device, None if images else dtype) for s in splits])
+    return Split(
+        shared[key], stacked([s.y.to(device) for s in splits]), stacked([s.context.to(device) for s in splits], -1)
+    )

@@ -55,6 +55,12 @@ class Form(StrEnum):
     json = "json"
 
 
+class Scores(StrEnum):
+    accuracy = "accuracy"
+    balanced = "balanced"
+    worst_group = "worst-group"
+
+
 class Kind(StrEnum):
     spectrum = "spectrum"
     learning = "learning"
@@ -90,13 +96,22 @@ def sweep(
 
 @app.command()
 def table(
-    place: Annotated[Path, typer.Argument(help="A published table (rc_mnist, rc_fmnist), or a folder with runs.")],
+    place: Annotated[
+        Path, typer.Argument(help="A published table (rc_mnist, rc_fmnist, waterbird), or a folder with runs.")
+    ],
     rule: Annotated[str, typer.Option("--rule", help=f"For published tables: {', '.join(RULES)}.")] = "oracle",
     format: Annotated[Form | None, typer.Option("--format", help="For files; without it, a table for the eye.")] = None,
+    score: Annotated[Scores, typer.Option("--score", help="What the cases show, where tests have groups.")] = (
+        Scores.accuracy
+    ),
 ) -> None:
     """Show a published table or that of finished runs. Nothing is trained."""
     published = published_folder(place)
-    made = make_table(find_runs(place)) if published is None else published_table(read_published(published), rule)
+    made = (
+        make_table(find_runs(place), score.value)
+        if published is None
+        else published_table(read_published(published), rule, score.value)
+    )
     if format is None:
         show_table(_console(), made)
     else:

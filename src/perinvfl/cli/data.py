@@ -1,157 +1,97 @@
-"""`perinvfl data`: commands about data."""
+"""`perinvfl data`: check data of your own; make the pictures of a benchmark, and look at them."""
 
-import json
-from enum import StrEnum
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table as RichTable
+from torch import Tensor
 
 from perinvfl import config
-from perinvfl.data.files import FileSettings
-from perinvfl.data.survey import headline, survey
+from perinvfl.cli.data_check import check
+from perinvfl.data.birds import Plan
+from perinvfl.data.drawn import DrawnSettings, drawn_pictures
+from perinvfl.data.waterbird import WaterbirdSettings, open_album
 from perinvfl.errors import UserError
-from perinvfl.experiment import read_data_settings
+from perinvfl.experiment import parse_override
+from perinvfl.sheet import write_sheet
 
-app = typer.Typer(help="Look at data before training on them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Check data of your own; make the pictures of a benchmark, and look at them.", no_args_is_help=True
+)
+app.command()(check)
 
-MOST_FAULTS = 20
-
-
-class Form(StrEnum):
-    text = "text"
-    json = "json"
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, such as left_over=0.")
+]
+Preview = Annotated[
+    Path | None, typer.Option("--preview", help="Write a contact sheet by client and group (PNG; needs Pillow).")
+]
 
 
 @app.command()
-def check(
-    path: Annotated[
-        Path | None, typer.Argument(help="A CSV or Parquet table, .npz, .safetensors, or a folder of photographs.")
-    ] = None,
-    file: Annotated[Path | None, typer.Option("--file", help="An experiment file that names the data.")] = None,
-    label: Annotated[str, typer.Option("--label", help="Column to be predicted.")] = "label",
-    client: Annotated[
-        str, typer.Option("--client", help='Column that tells the clients apart; "" for none.')
-    ] = "client",
-    context: Annotated[
-        str, typer.Option("--context", help='Column that tells contexts apart; "" for none.')
-    ] = "context",
-    test_context: Annotated[list[str] | None, typer.Option("--test-context", help="A context to hold out.")] = None,
-    ignore: Annotated[list[str] | None, typer.Option("--ignore", help="A column to leave aside.")] = None,
-    task: Annotated[str, typer.Option("--task", help="auto, binary, multiclass or regression.")] = "auto",
-    format: Annotated[Form, typer.Option("--format", help="For the eye, or for programs.")] = Form.text,
+def waterbird(
+    cub: Annotated[Path, typer.Option("--cub", help="Folder CUB_200_2011, with segmentations.")],
+    places: Annotated[Path, typer.Option("--places", help="Folder of Places365.")],
+    size: Annotated[int, typer.Option("--size", help="Pixels of a side of the images.")] = WaterbirdSettings().size,
+    seeds: Annotated[str, typer.Option("--seeds", help="Seeds to make pictures for, such as 0,101,102.")] = "0",
+    albums: Annotated[Path, typer.Option("--albums", help="Folder for the pictures, one file a seed.")] = Path(
+        WaterbirdSettings().albums
+    ),
+    corrected: Annotated[
+        bool, typer.Option("--corrected", help="Without the landbirds that the list catches.")
+    ] = False,
+    set: Set = None,
+    preview: Preview = None,
 ) -> None:
-    """Say what was understood of your own data, and what is wrong with them, by row and column. Nothing is trained."""
-    if (path is None) == (file is None):
-        raise UserError("Give either the path of the data or --file with an experiment that names it.")
-    if file is not None:
-        settings = _of_experiment(file)
-    else:
-        given = {
-            "path": str(path), "label": label, "client": client, "context": context, "task": task,
-            "test_contexts": test_context or [], "ignore": ignore or [],
-        }  # fmt: skip
-        settings = config.build(FileSettings, given, "data")
-    told = survey(settings)
-    if format is Form.json:
-        print(json.dumps(told, indent=2))
-    else:
-        console = Console()
-        _show(console if console.is_terminal else Console(width=160), told)
-    if told["faults"]:
-        raise typer.Exit(2)
+    """Put birds before backgrounds once; training then needs neither the photographs nor Pillow."""
+    given = {"cub": str(cub), "places": str(places), "size": size, "albums": str(albums), "corrected": corrected}
+    settings = config.build(WaterbirdSettings, given | _settings(set), "data")
+    first = None
+    for seed in _seeds(seeds):
+        began = time.perf_counter()
+        path, album = open_album(settings, seed)
+        taken = time.perf_counter() - began
+        print(f"{path}: {len(album.images)} pictures, {path.stat().st_size / 2**20:.1f} MiB, {taken:.0f} s")
+        first = first or (album.plan, album.images)
+    for line in _told(album.about):
+        print(line)
+    if preview is not None and first is not None:
+        _write_sheet(*first, preview)
 
 
-def _of_experiment(file: Path) -> FileSettings:
-    _, settings = read_data_settings(file)
-    if not isinstance(settings, FileSettings):
-        raise UserError(f'{file} names no data of your own: its data.benchmark is not "file".')
-    return settings
+@app.command("drawn_birds")
+def drawn_birds(
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the draw.")] = 0, set: Set = None, preview: Preview = None
+) -> None:
+    """The stand-in, which is drawn anew each time: nothing is kept."""
+    plan, images = drawn_pictures(config.build(DrawnSettings, _settings(set), "data"), seed)
+    print(f"{len(images)} pictures, {plan.train.numel()} of them to train on")
+    if preview is not None:
+        _write_sheet(plan, images, preview)
 
 
-def _show(console: Console, told: dict[str, Any]) -> None:
-    console.print(headline(told), style="bold", highlight=False)
-    if "task" in told:
-        classes = list(told["label"].get("classes", {}))
-        console.print(_clients_table(told, classes))
-        console.print(_contexts_table(told, classes))
-        console.print(_from_context(told), highlight=False)
-        if told["relations"]:
-            console.print(_relations_table(told))
-    for warning in told["warnings"]:
-        console.print(f"note: {warning}", style="yellow", highlight=False, markup=False)
-    for fault in told["faults"][:MOST_FAULTS]:
-        console.print(f"wrong: {fault['told']}", style="red", highlight=False, markup=False, soft_wrap=True)
-    if len(told["faults"]) > MOST_FAULTS:
-        console.print(f"... and {len(told['faults']) - MOST_FAULTS} more; --format json lists all.", highlight=False)
-    if not told["faults"]:
-        console.print("Nothing is wrong: these data can be trained on.", style="green", highlight=False)
+def _settings(overrides: list[str] | None) -> dict[str, Any]:
+    return dict(parse_override(override) for override in overrides or [])
 
 
-def _clients_table(told: dict[str, Any], classes: list[str]) -> RichTable:
-    shown = RichTable(title="Clients", title_justify="left", expand=False)
-    heads = [
-        "client",
-        "rows",
-        *(c["name"] for c in told["contexts"]),
-        *_label_heads(classes),
-        "label from context alone",
+def _seeds(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UserError(f"--seeds {text}: must be whole numbers with commas between them, such as 0,101.") from None
+
+
+def _told(about: dict[str, Any]) -> list[str]:
+    """What was counted when the pictures were made."""
+    left = about["left over"]
+    lines = [
+        f"Birds without a photograph or a mask, skipped, by client: {about['skipped']}",
+        f"Birds left over, by client: {left['there']}; tested on, as far as there are backgrounds: {left['tested on']}",
     ]
-    for number, head in enumerate(heads):
-        shown.add_column(head, justify="right" if number else "left")
-    for client in told["clients"]:
-        counts = [str(client["contexts"].get(context["name"], 0)) for context in told["contexts"]]
-        shown.add_row(
-            client["name"], str(client["rows"]), *counts, *_label_cells(client), _known(client["from_context"])
-        )
-    return shown
+    return lines + ([f"Backgrounds that are not there: {', '.join(about['absent'])}"] if about["absent"] else [])
 
 
-def _contexts_table(told: dict[str, Any], classes: list[str]) -> RichTable:
-    shown = RichTable(title="Contexts", title_justify="left", expand=False)
-    for number, head in enumerate(["context", "rows", "used to", *_label_heads(classes)]):
-        shown.add_column(head, justify="right" if number else "left")
-    for context in told["contexts"]:
-        use = "test" if context["held_out"] else "train"
-        shown.add_row(context["name"], str(context["rows"]), use, *_label_cells(context))
-    return shown
-
-
-def _relations_table(told: dict[str, Any]) -> RichTable:
-    title = "Correlation with the label by context, the most changing first"
-    shown = RichTable(title=title, title_justify="left", expand=False)
-    for number, head in enumerate(["column", *(c["name"] for c in told["contexts"]), "change"]):
-        shown.add_column(head, justify="right" if number else "left")
-    for relation in told["relations"]:
-        values = [f"{value:+.2f}" for value in relation["by_context"].values()]
-        shown.add_row(relation["column"], *values, f"{relation['change']:.2f}")
-    return shown
-
-
-def _label_heads(classes: list[str]) -> list[str]:
-    return classes if classes else ["label's mean", "deviation"]
-
-
-def _label_cells(part: dict[str, Any]) -> list[str]:
-    if "mean" in part:
-        return [f"{part['mean']:.4g}", f"{part['deviation']:.4g}"]
-    total = max(sum(part["classes"].values()), 1)
-    return [f"{count} ({100 * count / total:.0f} %)" for count in part["classes"].values()]
-
-
-def _known(score: dict[str, float]) -> str:
-    if "explained" in score:
-        return f"{100 * score['explained']:.1f} % of variance"
-    return f"{100 * score['accuracy']:.1f} % ({100 * score['constant']:.1f} % without)"
-
-
-def _from_context(told: dict[str, Any]) -> str:
-    score = told["from_context"]
-    if "explained" in score:
-        return f"Knowing the context alone explains {100 * score['explained']:.1f} % of the label's variance."
-    return (
-        f"Knowing the context alone predicts the label in {100 * score['accuracy']:.1f} % of the rows; "
-        f"the most frequent label is right in {100 * score['constant']:.1f} %."
-    )
+def _write_sheet(plan: Plan, images: Tensor, path: Path) -> None:
+    write_sheet(plan, images, path)
+    print(path)

@@ -8,7 +8,7 @@ def constant_scores(task: Task, train: Split, tests: dict[str, Split]) -> dict[s
 
     None where a client has no sample of a case.
     """
-    guesses = [_guess(task, train, client) for client in range(train.y.shape[0])]
+    guesses = constant_guesses(task, train)
     scores: dict[str, list[float | None]] = {}
     for name, split in tests.items():
         scores[name] = []
@@ -17,6 +17,11 @@ def constant_scores(task: Task, train: Split, tests: dict[str, Split]) -> dict[s
             score = (y - guess).square() if task == "regression" else y == guess
             scores[name].append(float(score.double().mean()) if len(y) else None)
     return scores
+
+
+def constant_guesses(task: Task, train: Split) -> list[float]:
+    """Per client: the majority label of its training data (the mean, for regression)."""
+    return [_guess(task, train, client) for client in range(train.y.shape[0])]
 
 
 def _guess(task: Task, train: Split, client: int) -> float:

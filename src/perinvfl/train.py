@@ -11,6 +11,7 @@ import math
 import shutil
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -321,9 +322,11 @@ def _main(given: Any) -> int:
 
 
 def guarded(work: Callable[[], int]) -> int:
-    """Exit code of the work; a user's mistake is one sentence and code 2."""
+    """Exit code of the work; a user's mistake is one sentence and code 2, a warning one sentence."""
     try:
-        return work()
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *where: print(f"note: {message}", file=sys.stderr)
+            return work()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -303,6 +303,25 @@ def test_divisions_that_cannot_work(tmp_path: Path) -> None:
     assert "All training rows have the same label" in refused(alike, test_contexts=[2022])
 
 
+@pytest.mark.parametrize("quantity", [False, True])
+def test_a_site_with_its_rows_alone_has_what_it_has_in_the_simulation(tmp_path: Path, quantity: bool) -> None:
+    rows = rows_of(label=lambda i: 0.5 + i if quantity else "no" if i % 2 else "yes")
+    path = write(tmp_path / "all.csv", rows)
+    whole = read(path, test_contexts=[2022])
+    shared = survey(settings_for(path, test_contexts=[2022]))["statistics"]
+    assert ("label_mean" in shared) == quantity
+    for number, name in enumerate(whole.schema.clients):
+        mine = write(tmp_path / f"{name}.csv", [row for row in rows if row[0] == name])
+        classes = {} if quantity else {"classes": ["no", "yes"]}
+        alone = read(mine, test_contexts=[2022], **shared, **classes)
+        for split in ("2022", SAME):
+            for one, other in zip(alone.tests[split], whole.tests[split], strict=True):
+                assert torch.equal(one[0], other[number])
+        assert all(torch.equal(a[0], b[number]) for a, b in zip(alone.train, whole.train, strict=True))
+    assert "entries for 2 features" in refused(path, mean=[1.0], scale=[1.0])
+    assert "both of them" in refused(path, mean=[1.0])
+
+
 def test_no_client_and_no_context_is_said_on_purpose(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", [row[2:] for row in rows_of()], HEADER[2:])
     federation = read(path, client="", context="")

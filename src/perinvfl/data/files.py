@@ -46,12 +46,21 @@ class Division:
         True, "take the mean off every feature (and a regression's label) and divide by the deviation, both of training"
     )
 
+    mean: tuple[float, ...] = hyper(
+        (), "what to take off each feature instead; all sites of a federation give the same"
+    )
+    scale: tuple[float, ...] = hyper((), "and what to divide it by", above=0)
+    label_mean: float = hyper(0.0, "what to take off a regression's label, where label_scale is given")
+    label_scale: float = hyper(0.0, "and what to divide it by; 0: both as in training", least=0)
+
     def check(self, where: str) -> None:
         if self.test_share + self.holdout >= 1:
             raise UserError(
                 f"{where}.test_share = {self.test_share:g} and holdout = {self.holdout:g} leave nothing to train on; "
                 "together they must be less than 1."
             )
+        if len(self.mean) != len(self.scale):
+            raise UserError(f"{where}.mean and scale must have one entry a feature, both of them.")
         if len(set(self.test_contexts)) < len(self.test_contexts):
             raise UserError(f"{where}.test_contexts = {list(self.test_contexts)}: no context may be named twice.")
 
@@ -270,16 +279,26 @@ def _standardised(rows: Rows, training: Tensor, division: Division) -> tuple[Row
     if not division.standardise:
         return rows, schema
     if rows.x.ndim == 2:
-        used = rows.x[training].double()
-        mean, spread = used.mean(0), used.std(0, correction=0)
-        scale = torch.where(spread > 1e-12 * mean.abs().clamp(min=1e-12), spread, 1.0)  # a constant column
+        mean, scale = _statistics(rows.x[training].double(), division)
         rows = dataclasses.replace(rows, x=((rows.x.double() - mean) / scale).float())
         schema = dataclasses.replace(schema, mean=tuple(mean.tolist()), scale=tuple(scale.tolist()))
     if rows.task == "regression":
-        label_mean, label_scale = float(rows.y[training].mean()), float(rows.y[training].std(correction=0)) or 1.0
+        label_mean, label_scale = division.label_mean, division.label_scale
+        if not label_scale:
+            label_mean, label_scale = float(rows.y[training].mean()), float(rows.y[training].std(correction=0)) or 1.0
         rows = dataclasses.replace(rows, y=(rows.y - label_mean) / label_scale)
         schema = dataclasses.replace(schema, label_mean=label_mean, label_scale=label_scale)
     return rows, schema
+
+
+def _statistics(used: Tensor, division: Division) -> tuple[Tensor, Tensor]:
+    """Mean and scale of each column: those given, or those of the rows [n, columns]."""
+    if division.mean:
+        if len(division.mean) != used.shape[1]:
+            raise UserError(f"data.mean has {len(division.mean)} entries for {used.shape[1]} features.")
+        return torch.tensor(division.mean, dtype=torch.float64), torch.tensor(division.scale, dtype=torch.float64)
+    mean, spread = used.mean(0), used.std(0, correction=0)
+    return mean, torch.where(spread > 1e-12 * mean.abs().clamp(min=1e-12), spread, 1.0)  # 1: of a constant column
 
 
 def _split(rows: Rows, chosen: Tensor, number: Tensor) -> Split:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from perinvfl.config import suggest
-from perinvfl.data.files import FileSettings, exclude, read_found
+from perinvfl.data.files import FileSettings, exclude, federation_of, read_found
 from perinvfl.data.rows import BadData, Fault, Rows, decide, name_of
 from perinvfl.errors import UserError
 
@@ -35,7 +35,20 @@ def survey(settings: FileSettings) -> dict[str, Any]:
             raise UserError(f'test_contexts names "{unknown[0]}", no context of these data{near}')
     except UserError as error:
         told["faults"] += _faults([Fault("", "", str(error).rstrip("."))])
-    return told | describe(rows, settings)
+    told |= describe(rows, settings)
+    return told if told["faults"] else told | {"statistics": _statistics(rows, settings)}
+
+
+def _statistics(rows: Rows, settings: FileSettings) -> dict[str, Any]:
+    """What features are standardised with (seed 0): sites that cannot see each other's rows can use the same."""
+    if settings.leave_one_context_out and not settings.fold:
+        return {}  # differs from run to run
+    try:
+        schema = federation_of(rows, settings, seed=0).schema
+    except UserError:  # a client without training rows, which a warning tells
+        return {}
+    told = {"mean": list(schema.mean), "scale": list(schema.scale)}
+    return told | ({"label_mean": schema.label_mean, "label_scale": schema.label_scale} if not rows.classes else {})
 
 
 def describe(rows: Rows, settings: FileSettings) -> dict[str, Any]:

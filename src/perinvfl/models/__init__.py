@@ -1,15 +1,15 @@
 """Models as pure functions: `init` draws the parameters of one model, `apply` predicts with them."""
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from perinvfl.errors import UserError
-from perinvfl.hyper import hyper
+from perinvfl.hyper import asked, hyper
 from perinvfl.models.base import Model, Precision, mix_statistics
 from perinvfl.models.mlp import mlp
 from perinvfl.models.resnet import Convolution, Norm, Stem, resnet18
+from perinvfl.models.symmetry import Symmetry, blinded
 
 __all__ = ["Model", "ModelSettings", "Precision", "build_model", "mix_statistics", "mlp", "resnet18"]
 
@@ -30,11 +30,14 @@ class ModelSettings:
         "library", "how a resnet18 computes: the library's convolutions, or as matrix products (faster under vmap)"
     )
     weights: str = hyper("", "file of a resnet18's first weights, torchvision's names (.pth, .safetensors)")
+    blind_to: Symmetry = hyper(
+        "nothing", "average the logits over turns by right angles or mirrorings, so that they cannot matter", later=True
+    )
 
     def asked(self) -> dict[str, Any]:
         """The settings that mean something to this kind: they name a run."""
         idle = PERCEPTRON if self.kind == "resnet18" else RESNET
-        return {key: value for key, value in dataclasses.asdict(self).items() if key not in idle}
+        return {key: value for key, value in asked(self).items() if key not in idle}
 
     def check(self, where: str) -> None:
         changed = [key for key in RESNET if getattr(self, key) != getattr(ModelSettings(), key)]
@@ -44,6 +47,10 @@ class ModelSettings:
 
 def build_model(settings: ModelSettings, shape: tuple[int, ...], outputs: int, precision: Precision) -> Model:
     """The model for inputs of the given shape. bfloat16: products in bfloat16, parameters and logits in float32."""
+    return blinded(_build(settings, shape, outputs, precision), settings.blind_to, shape)
+
+
+def _build(settings: ModelSettings, shape: tuple[int, ...], outputs: int, precision: Precision) -> Model:
     if settings.kind == "resnet18":
         if len(shape) != 3 or shape[0] != 3:
             raise UserError(f'model.kind = "resnet18" takes images of three colours, and these data are {shape}.')

@@ -14,7 +14,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -29,7 +29,7 @@ from perinvfl.executors import Batched, Executor, Loop, Task, check_alike
 from perinvfl.federation import Federation, Split
 from perinvfl.hyper import hyper
 from perinvfl.models import ModelSettings, Precision, build_model, mix_statistics
-from perinvfl.problem import Gradient, Problem, autograd_gradient, compiled_gradient, functional_gradient
+from perinvfl.problem import Problem, Step, autograd_gradient, compiled_descent, descend, functional_gradient
 from perinvfl.seeding import generator
 from perinvfl.store import Rows, Stacked, unstack
 from perinvfl.tree import Params
@@ -47,7 +47,9 @@ class Training:
     executor: Literal["auto", "vmap", "loop"] = hyper("auto", "all clients as one program, or one after another")
     device: Literal["auto", "cpu", "cuda"] = hyper("auto", "where to train")
     precision: Precision = hyper("float32", "arithmetic of the matrix products")
-    compile: bool = hyper(False, "compile the gradient (loop executor, needs a C++ compiler): faster small batches")
+    compile: bool = hyper(
+        False, "compile the local steps (loop executor, needs a C++ compiler): faster on small batches"
+    )
     at_rest: Literal["memory", "disk"] = hyper("memory", "where states of clients that sit out are kept")
 
 
@@ -87,7 +89,8 @@ class Simulation:
             paired=training.batch_size > 0,
             # Batches are drawn from real samples only.
             padded=training.batch_size == 0 and any(bool((f.train.context < 0).any()) for f in federations),
-            gradient_of=pick_gradient(training, batched),
+            gradient_of=functional_gradient if batched or training.compile else autograd_gradient,
+            descent=pick_descent(training, batched),
             augmentation=self.federation.augmentation,
             groups=len(self.federation.groups),
             split=self.federation.split,
@@ -398,14 +401,15 @@ def pick_device(asked: str) -> torch.device:
     return torch.device("cuda" if asked == "cuda" or (asked == "auto" and torch.cuda.is_available()) else "cpu")
 
 
-def pick_gradient(training: Training, batched: bool) -> Gradient:
+def pick_descent(training: Training, batched: bool) -> Callable[..., Step]:
+    """A step as it is, or compiled."""
     if not training.compile:
-        return functional_gradient if batched else autograd_gradient
+        return descend
     if batched:
         raise UserError('training.compile = true goes with training.executor = "loop".')
     if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++"))):
         raise UserError("training.compile = true needs a C++ compiler (g++ or clang++), and none is installed here.")
-    return compiled_gradient()
+    return compiled_descent()
 
 
 def round_half_up(value: float) -> int:

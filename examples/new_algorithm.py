@@ -4,11 +4,10 @@ Networks, 2020), FedAvg whose local steps are held near the model they started f
 from dataclasses import dataclass
 from typing import ClassVar
 
-from perinvfl import tree
 from perinvfl.algorithms import register
-from perinvfl.algorithms.base import Algorithm, Broadcast, Walk, add_l2
+from perinvfl.algorithms.base import Algorithm, Broadcast, Walk
 from perinvfl.hyper import LogUniform, hyper
-from perinvfl.problem import Batches, Problem
+from perinvfl.problem import Batches, Descent, Problem
 
 
 @dataclass(frozen=True)
@@ -18,16 +17,16 @@ class FedProx(Algorithm):
     title: ClassVar[str] = "FedProx"
     paper: ClassVar[str] = "Li et al. 2020"
 
-    mu: float | tuple[float, ...] = hyper(
-        0.1, "pull towards the model of the round", symbol="μ", least=0, search=LogUniform(1e-3, 1.0)
-    )
+    mu: float = hyper(0.1, "pull towards the model of the round", symbol="μ", least=0, search=LogUniform(1e-3, 1.0))
 
     def local_step(self, problem: Problem, broadcast: Broadcast, walk: Walk, batches: Batches, batch: int) -> Walk:
-        w = walk.params()
-        gradient, risk = problem.gradient(self.global_objective(problem, broadcast), w, batches[batch])
-        gradient = add_l2(gradient, w, self.l2)
-        gradient = tree.map(lambda g, now, start: g + self.mu * (now - start), gradient, w, broadcast.params)
-        return walk.step(self.optimizer, gradient, self.learning_rate, risk)
+        """w ← w − γ(∇R(w; D_i) + μ(w − w^t)); `walk` sums up the steps taken from w^t so far."""
+        how = Descent(self.optimizer, self.learning_rate, self.l2, pull=self.mu)
+        objective = self.global_objective(problem, broadcast)
+        step = problem.descend(
+            objective, walk.origin, batches[batch], how, walk.moments, anchor=broadcast.params, total=walk.update
+        )
+        return Walk(walk.origin, step.params, step.moments, step.told if walk.risk is None else walk.risk)
 
 
 register("fedprox", FedProx)

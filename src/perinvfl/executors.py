@@ -46,6 +46,9 @@ class Executor(Protocol):
     def measure(self, params: Params, tests: list[Split]) -> Tensor:  # [T, n, number of tests, 1 + groups]
         ...
 
+    def predict(self, params: Params, x: Tensor) -> Tensor:  # [T, n, M, outputs] logits
+        ...
+
     def statistics(self, params: Params, x: Tensor) -> Params:  # [T, n, ...] of a model that has them, on x [T, n, B]
         ...
 
@@ -163,6 +166,13 @@ class Loop:
         return torch.stack(list(self._spread(job, _places(trials, n)))).unflatten(0, (trials, n))
 
     @threads(1)
+    def predict(self, params: Params, x: Tensor) -> Tensor:
+        def job(place: tuple[int, int]) -> Tensor:
+            return _predict(self.problem, tree.map(lambda leaf: leaf[place], params), x[place])
+
+        return torch.stack(list(self._spread(job, _places(*x.shape[:2])))).unflatten(0, x.shape[:2])
+
+    @threads(1)
     def statistics(self, params: Params, x: Tensor) -> Params:
         assert self.problem.model.statistics is not None
         measure, places = self.problem.model.statistics, _places(*x.shape[:2])
@@ -240,6 +250,10 @@ class Batched:
         logits = {key: predict(flat, x.flatten(0, 1)) for key, x in _distinct(tests).items()}
         told = [one(logits[id(test.x)], test.y.flatten(0, 1), test.context.flatten(0, 1)) for test in tests]
         return torch.stack(told, 1).unflatten(0, (trials, -1))
+
+    def predict(self, params: Params, x: Tensor) -> Tensor:
+        one = torch.vmap(lambda p, own: _predict(self.problem, p, own))
+        return one(tree.flatten_axes(params), x.flatten(0, 1)).unflatten(0, x.shape[:2])
 
     def statistics(self, params: Params, x: Tensor) -> Params:
         assert self.problem.model.statistics is not None

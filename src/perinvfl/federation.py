@@ -6,6 +6,9 @@ from typing import Any, Literal, NamedTuple
 from torch import Tensor
 
 Task = Literal["binary", "multiclass", "regression"]
+# What inferred contexts are for. In all but "given", a training context is 2 · (given context) + (whether the
+# reference model is wrong), or, inferred softly, the share by which a sample belongs to the wrong ones.
+ContextUse = Literal["given", "balance", "discount", "judge"]
 
 
 class Split(NamedTuple):
@@ -73,6 +76,9 @@ class Federation:
     schema: Schema = field(default_factory=Schema)
     groups: tuple[str, ...] = ()  # names of (class, context) pairs of a binary task's tests, by 2 · class + context
     augmentation: Augmentation = Augmentation()
+    split: ContextUse = "given"
+    inferred: dict[str, Split] = field(default_factory=dict)  # held-out data by inferred context, as further tests
+    infer_every: int = 0  # rounds after which contexts are inferred again, from the global model of the time
     origin: Origin | None = None
 
     @property

@@ -33,7 +33,12 @@ def scale_gradients(task: Task, logits: Tensor, y: Tensor) -> Tensor:
 
 
 def membership(context: Tensor, contexts: int) -> Tensor:
-    """[B, K] one where a sample belongs to a context; padding belongs to none."""
+    """[B, K] one where a sample belongs to a context; padding belongs to none.
+
+    Shares (floats from 0 to 1) instead of labels say how far a sample belongs to the second of two contexts.
+    """
+    if context.is_floating_point():
+        return torch.stack([1 - context, context], 1) * (context >= 0)[:, None]
     return (context[:, None] == torch.arange(contexts, device=context.device)).to(torch.float32)
 
 
@@ -78,7 +83,9 @@ def measure(task: Task, logits: Tensor, y: Tensor, context: Tensor, groups: int 
         right = (logits.argmax(1) == y).float()
     else:
         right = (logits[:, 0] - y).square()
-    score = context_means(right, whole(context))
+    real = whole(context)
+    assert real is not None
+    score = torch.where(real.sum(0) > 0, context_means(right, real), torch.nan)  # nothing was measured on no samples
     if not groups:
         return score
     group = torch.where(context < 0, -1, 2 * y.long() + context)

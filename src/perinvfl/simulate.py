@@ -15,7 +15,7 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,14 +23,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from perinvfl import tree
+from perinvfl import contexts, tree
 from perinvfl.algorithms.base import Algorithm, ClientState, ServerState
 from perinvfl.errors import UserError
 from perinvfl.executors import Batched, Executor, Loop, Task, check_alike
 from perinvfl.federation import Federation, Split
 from perinvfl.hyper import hyper
 from perinvfl.models import Model, ModelSettings, Precision, build_model, mix_statistics
-from perinvfl.problem import Gradient, Problem, autograd_gradient, compiled_gradient, functional_gradient
+from perinvfl.problem import Problem, Step, autograd_gradient, compiled_descent, descend, functional_gradient
 from perinvfl.seeding import generator
 from perinvfl.store import Rows, Stacked, unstack
 from perinvfl.tree import Params
@@ -48,7 +48,9 @@ class Training:
     executor: Literal["auto", "vmap", "loop"] = hyper("auto", "all clients as one program, or one after another")
     device: Literal["auto", "cpu", "cuda"] = hyper("auto", "where to train")
     precision: Precision = hyper("float32", "arithmetic of the matrix products")
-    compile: bool = hyper(False, "compile the gradient (loop executor, needs a C++ compiler): faster small batches")
+    compile: bool = hyper(
+        False, "compile the local steps (loop executor, needs a C++ compiler): faster on small batches"
+    )
     at_rest: Literal["memory", "disk"] = hyper("memory", "where states of clients that sit out are kept")
 
 
@@ -87,13 +89,14 @@ class Simulation:
             model=self.model,
             task=self.federation.task,
             contexts=self.federation.contexts,
-            clients=self.clients,
             paired=training.batch_size > 0,
             # Batches are drawn from real samples only.
             padded=training.batch_size == 0 and any(bool((f.train.context < 0).any()) for f in federations),
-            gradient_of=pick_gradient(training, batched),
+            gradient_of=functional_gradient if batched or training.compile else autograd_gradient,
+            descent=pick_descent(training, batched),
             augmentation=self.federation.augmentation,
             groups=len(self.federation.groups),
+            split=self.federation.split,
         )
         self._check_images(federations)
         self.algorithms = algorithms
@@ -111,9 +114,10 @@ class Simulation:
         }
         if self.federation.validation is not None:
             held_out = [f.validation for f in federations if f.validation is not None]
-            self.tests["validation"] = _stack_splits(held_out, self.trials, self.device, dtype)
-        # [T, N] by test: clients that have a sample of it; a client without any has no score.
-        self.tested = {name: (test.context >= 0).any(-1).cpu() for name, test in self.tests.items()}
+            self.tests["validation"] = _stack_splits(held_out, self.trials, self.device, dtype, shared)
+        for name in self.federation.inferred:
+            parts = [f.inferred[name] for f in federations]
+            self.tests[name] = _stack_splits(parts, self.trials, self.device, dtype, shared)
         self.sizes = torch.stack([f.sizes for f in federations]).expand(self.trials, -1)  # [T, N]
 
         starts = [
@@ -133,12 +137,16 @@ class Simulation:
         self.broken = torch.full((self.trials,), -1, device=self.device)
         if batched and training.fraction == 1:
             self.data = Split(*(part.contiguous() for part in self.data))
+        if self.federation.infer_every:
+            self.data = self.data._replace(context=self.data.context.clone())
         self._graph: _Graph | None = None
         self._can_capture = self.device.type == "cuda" and isinstance(self.store, Stacked) and training.fraction == 1
 
     def round(self) -> Tensor:
         """Do one round; the risks R(ν^t; D_i) of the clients that took part, [T, n]."""
         t = self.rounds_done
+        if self.federation.infer_every and t and t % self.federation.infer_every == 0:
+            self._infer_again()
         ids = self.participants(t)
         places = self.places(t, ids, self.algorithms[0].batches_per_round(), "batches")
         if self._can_capture:
@@ -167,14 +175,7 @@ class Simulation:
                 self.broken.copy_(torch.where((self.broken < 0) & ~fine, self.rounds_done, self.broken))
                 columns[kind].append(self.executor.measure(params, tests))
         measured = {kind: torch.cat(parts, 1).cpu() for kind, parts in columns.items()}  # [T, N, tests, 1 + groups]
-        absent = float("nan")
-        told = {
-            kind: {
-                name: torch.where(self.tested[name], scores, absent)
-                for name, scores in zip(self.tests, table[..., 0].unbind(-1), strict=True)
-            }
-            for kind, table in measured.items()
-        }
+        told = {kind: dict(zip(self.tests, table[..., 0].unbind(-1), strict=True)) for kind, table in measured.items()}
         if self.federation.groups:
             for kind, table in measured.items():
                 counts = dict(zip(self.tests, table[..., 1:].unbind(-2), strict=True))
@@ -229,28 +230,22 @@ class Simulation:
         size = self.training.batch_size
         if size == 0:
             return None
-        drawn = [
-            torch.randint(int(self.sizes[t, i]), (steps, size), generator=generator(seed, purpose, i, round))
-            for t, seed in enumerate(self.seeds)
-            for i in ids[t].tolist()
-        ]
-        if self.federation.augmentation.views > 1:
-            drawn = [
-                row + self.data.y.shape[-1] * view
-                for row, view in zip(drawn, self._views(round, ids, steps, purpose), strict=True)
-            ]
-        return torch.stack(drawn).unflatten(0, (self.trials, -1)).to(self.device)
+        drawn: dict[tuple[int, int], Tensor] = {}  # trials of one seed draw alike
+        for t, seed in enumerate(self.seeds):
+            for i in ids[t].tolist():
+                if (seed, i) not in drawn:
+                    drawn[seed, i] = self._draw(seed, i, int(self.sizes[t, i]), (steps, size), round, purpose)
+        rows = [drawn[seed, i] for t, seed in enumerate(self.seeds) for i in ids[t].tolist()]
+        return torch.stack(rows).unflatten(0, (self.trials, -1)).to(self.device)
 
-    def _views(self, round: int, ids: Tensor, steps: int, purpose: str) -> list[Tensor]:
-        """The view of each image drawn, by (seed, client, round) as well."""
-        shape = (steps, self.training.batch_size)
-        return [
-            torch.randint(
-                self.federation.augmentation.views, shape, generator=generator(seed, "views", purpose, i, round)
-            )
-            for t, seed in enumerate(self.seeds)
-            for i in ids[t].tolist()
-        ]
+    def _draw(self, seed: int, i: int, samples: int, shape: tuple[int, int], round: int, purpose: str) -> Tensor:
+        """Places in one client's data and, where images are augmented, the view of each."""
+        places = torch.randint(samples, shape, generator=generator(seed, purpose, i, round))
+        views = self.federation.augmentation.views
+        if views > 1:
+            drawn = torch.randint(views, shape, generator=generator(seed, "views", purpose, i, round))
+            places += self.data.y.shape[-1] * drawn
+        return places
 
     def _check_images(self, federations: list[Federation]) -> None:
         if self.training.batch_size == 0 and self.federation.augmentation.views > 1:
@@ -261,14 +256,27 @@ class Simulation:
     def state(self) -> dict[str, Tensor]:
         """Everything needed to go on from here, by name."""
         saved = tree.named_leaves(tree.over(torch.clone, self.server), "server") | self.store.snapshot()
+        if self.federation.infer_every:
+            saved["contexts"] = self.data.context.clone()
         return saved | {"broken": self.broken.clone(), "rounds_done": torch.tensor(self.rounds_done)}
 
     def restore(self, saved: dict[str, Tensor]) -> None:
         self.server = tree.fill(self.server, saved, "server")
         self.store.restore(saved)
         self.broken = saved["broken"].to(self.device)
+        if self.federation.infer_every:
+            self.data.context.copy_(saved["contexts"])
         self.rounds_done = int(saved["rounds_done"])
         self._graph = None
+
+    def _infer_again(self) -> None:
+        """Each client splits its samples anew by the global model it has just received."""
+        fresh = torch.empty_like(self.data.context)
+        for i in range(self.clients):
+            logits = self.executor.predict(self._global_for(self.everyone[:, i : i + 1]), self.data.x[:, i : i + 1])
+            wrong = contexts.is_wrong(self.federation.task, logits[:, 0], self.data.y[:, i])
+            fresh[:, i] = contexts.split_context(contexts.given_context(self.data.context[:, i]), wrong)
+        self.data.context.copy_(fresh)  # in place: a captured round reads this very tensor
 
     def _advance(self, task: Task) -> Tensor:
         states = self._take(task.ids)
@@ -412,14 +420,15 @@ def pick_batched(training: Training, device: torch.device, model: Model) -> bool
     return wanted
 
 
-def pick_gradient(training: Training, batched: bool) -> Gradient:
+def pick_descent(training: Training, batched: bool) -> Callable[..., Step]:
+    """A step as it is, or compiled."""
     if not training.compile:
-        return functional_gradient if batched else autograd_gradient
+        return descend
     if batched:
         raise UserError('training.compile = true goes with training.executor = "loop".')
     if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++"))):
         raise UserError("training.compile = true needs a C++ compiler (g++ or clang++), and none is installed here.")
-    return compiled_gradient()
+    return compiled_descent()
 
 
 def round_half_up(value: float) -> int:

@@ -1,16 +1,16 @@
 """Models as pure functions: `init` draws the parameters of one model, `apply` predicts with them."""
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from perinvfl.errors import UserError
-from perinvfl.hyper import hyper
+from perinvfl.hyper import asked, hyper
 from perinvfl.models.base import Model, Precision, mix_statistics
 from perinvfl.models.mlp import mlp
 from perinvfl.models.module import module
 from perinvfl.models.resnet import Convolution, Norm, Stem, resnet18
+from perinvfl.models.symmetry import Symmetry, blinded
 
 __all__ = ["Model", "ModelSettings", "Precision", "build_model", "mix_statistics", "mlp", "module", "resnet18"]
 
@@ -33,12 +33,15 @@ class ModelSettings:
         "library", "how a resnet18 computes: the library's convolutions, or as matrix products (faster under vmap)"
     )
     weights: str = hyper("", "file of a resnet18's first weights, torchvision's names (.pth, .safetensors)")
+    blind_to: Symmetry = hyper(
+        "nothing", "average the logits over turns by right angles or mirrorings, so that they cannot matter", later=True
+    )
     build: str = hyper("", "module:function that makes your own, called with shape and outputs or with nothing")
 
     def asked(self) -> dict[str, Any]:
         """The settings that mean something to this kind: they name a run."""
         idle = {"resnet18": PERCEPTRON + OWN, "module": PERCEPTRON + RESNET}.get(self.kind, RESNET + OWN)
-        return {key: value for key, value in dataclasses.asdict(self).items() if key not in idle}
+        return {key: value for key, value in asked(self).items() if key not in idle}
 
     def check(self, where: str) -> None:
         if (self.kind == "module") != bool(self.build):
@@ -50,6 +53,10 @@ class ModelSettings:
 
 def build_model(settings: ModelSettings, shape: tuple[int, ...], outputs: int, precision: Precision) -> Model:
     """The model for inputs of the given shape. bfloat16: products in bfloat16, parameters and logits in float32."""
+    return blinded(_build(settings, shape, outputs, precision), settings.blind_to, shape)
+
+
+def _build(settings: ModelSettings, shape: tuple[int, ...], outputs: int, precision: Precision) -> Model:
     if settings.kind == "resnet18":
         if len(shape) != 3 or shape[0] != 3:
             raise UserError(f'model.kind = "resnet18" takes images of three colours, and these data are {shape}.')

@@ -4,6 +4,7 @@ import json
 import runpy
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from commands import ROOT, perinvfl
 from torch import nn
 
 import perinvfl as pf
-from perinvfl.algorithms import Ditto
+from perinvfl.algorithms import ALGORITHMS, Ditto
 from perinvfl.data.random import random_federation
 from perinvfl.errors import UserError
 
@@ -189,6 +190,15 @@ def test_contexts_can_be_inferred(sites: Path, tmp_path: Path) -> None:
 # A new algorithm -----------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def _registry_as_before() -> Iterator[None]:
+    before = dict(ALGORITHMS)
+    yield
+    ALGORITHMS.clear()
+    ALGORITHMS.update(before)
+
+
+@pytest.mark.usefixtures("_registry_as_before")
 def test_the_example_algorithm_is_short_registers_and_agrees_under_both_executors() -> None:
     path = ROOT / "examples/new_algorithm.py"
     code = [line for line in path.read_text().splitlines() if line.strip()]

@@ -15,11 +15,13 @@ from rich.table import Table as RichTable
 import perinvfl
 from perinvfl.algorithms import ALGORITHMS, settings_of
 from perinvfl.cli import data
+from perinvfl.contexts import ContextSettings
 from perinvfl.data import BENCHMARKS
 from perinvfl.display import Live, show_table
 from perinvfl.errors import UserError
 from perinvfl.experiment import Experiment, read_experiment
 from perinvfl.models import ModelSettings
+from perinvfl.presets import preset_file, preset_line, preset_names
 from perinvfl.records import find_runs, read_run
 from perinvfl.reproduce import published_folder, read_published
 from perinvfl.select import RULES
@@ -70,9 +72,19 @@ class Kind(StrEnum):
 
 
 @app.command()
-def run(file: File, set: Set = None, out: Out = Path("runs"), data_root: DataRoot = None) -> None:
-    """Train what FILE asks for, then show the table. Killed and started again, it goes on where it was."""
-    experiment = read_experiment(file, _overrides(set, data_root))
+def run(
+    file: Annotated[Path | None, typer.Argument(help="Experiment file (TOML).")] = None,
+    set: Set = None,
+    out: Out = Path("runs"),
+    data_root: DataRoot = None,
+    preset: Annotated[
+        str, typer.Option("--preset", help="Settings found for a published table, instead of FILE.")
+    ] = "",
+) -> None:
+    """Train what FILE or a preset asks for, then show the table. Killed and started again, it goes on where it was."""
+    if (file is None) == (not preset):
+        raise UserError("Give one of FILE and --preset NAME; `perinvfl list` shows the presets.")
+    experiment = read_experiment(file or preset_file(preset), _overrides(set, data_root))
     _carry_out(experiment, out / experiment.name, most_together=1)
 
 
@@ -137,15 +149,20 @@ def plot(
 
 @app.command("list")
 def list_() -> None:
-    """Algorithms and benchmarks, with their settings, defaults, ranges and the paper's symbols."""
+    """Algorithms, benchmarks and presets, with settings, defaults, ranges and the paper's symbols."""
     console = _console()
     for name, algorithm in ALGORITHMS.items():
         fields = settings_of(algorithm)
         _show_settings(console, f"algorithm {name}: {algorithm.title} ({algorithm.paper})", fields)
     for name, benchmark in BENCHMARKS.items():
         _show_settings(console, f"benchmark {name}: {benchmark.doc}", dataclasses.fields(benchmark.settings))
+    _show_settings(console, "[contexts]", dataclasses.fields(ContextSettings))
     _show_settings(console, "[model]", dataclasses.fields(ModelSettings))
     _show_settings(console, "[training]", dataclasses.fields(Training))
+    shown = RichTable("preset", "what it is", title="presets", title_justify="left", title_style="bold")
+    for name in preset_names():
+        shown.add_row(name, preset_line(name))
+    console.print(shown)
 
 
 @app.callback(invoke_without_command=True)

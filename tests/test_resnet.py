@@ -1,5 +1,6 @@
 """ResNet-18: torchvision's parameters, the library's arithmetic, statistics of a batch norm, both executors alike."""
 
+import dataclasses
 import json
 import struct
 from pathlib import Path
@@ -12,10 +13,11 @@ from benchmarks.resnet import plain_resnet18
 from perinvfl.algorithms import ALGORITHMS, FedAvg, PerInvFL
 from perinvfl.data.drawn import DrawnSettings, drawn_federation
 from perinvfl.errors import UserError
+from perinvfl.executors import Unrolled
 from perinvfl.federation import Augmentation, Federation, Split
 from perinvfl.models import ModelSettings, build_model, mix_statistics, resnet18
 from perinvfl.models.resnet import IMAGENET_DEVIATION, IMAGENET_MEAN, parameter_shapes
-from perinvfl.problem import augmented
+from perinvfl.problem import augmented, autograd_gradient
 from perinvfl.seeding import generator
 from perinvfl.simulate import Simulation, Training
 from perinvfl.tree import Params
@@ -176,6 +178,22 @@ def test_both_executors_agree(norm: str, convolution: str, rounds: int) -> None:
     if norm == "batch":
         assert "bn1.running_var" in loop._personal_for(loop.everyone)
         assert "bn1.running_var" not in loop.server.params  # never trained, sent or averaged as a parameter
+
+
+def test_an_unrolled_program_does_what_a_batched_one_does() -> None:
+    """What a GPU records for a loop, here without recording."""
+    federations = [drawn_federation(TINY, seed) for seed in (0, 1)]
+    model = ModelSettings(kind="resnet18", width=4, convolution="products")
+    batched = simulate("vmap", model, federations, rounds=2)
+    unrolled = simulate("vmap", model, federations, rounds=0)
+    problem = dataclasses.replace(unrolled.problem, gradient_of=autograd_gradient)
+    unrolled.executor = Unrolled(unrolled.algorithms, problem, unrolled.clients, unrolled.device)
+    for _ in range(2):
+        unrolled.round()
+    ours, theirs = (s.personal_models(s.everyone) for s in (unrolled, batched))
+    for name in ours:
+        torch.testing.assert_close(ours[name], theirs[name], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(unrolled.server.params[name], batched.server.params[name], rtol=1e-4, atol=1e-5)
 
 
 def test_every_algorithm_takes_a_batch_norm() -> None:

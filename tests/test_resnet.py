@@ -183,7 +183,7 @@ def test_both_executors_agree(norm: str, convolution: str, rounds: int) -> None:
 def test_an_unrolled_program_does_what_a_batched_one_does() -> None:
     """What a GPU records for a loop, here without recording."""
     federations = [drawn_federation(TINY, seed) for seed in (0, 1)]
-    model = ModelSettings(kind="resnet18", width=4, convolution="products")
+    model = ModelSettings(kind="resnet18", width=4, convolution="products", stem="small")
     batched = simulate("vmap", model, federations, rounds=2)
     unrolled = simulate("vmap", model, federations, rounds=0)
     problem = dataclasses.replace(unrolled.problem, gradient_of=autograd_gradient)

@@ -25,7 +25,7 @@ from torch import Tensor
 from perinvfl import contexts, tree
 from perinvfl.algorithms.base import Algorithm, ClientState, ServerState
 from perinvfl.errors import UserError
-from perinvfl.executors import Batched, Executor, Loop, Task, check_alike
+from perinvfl.executors import Batched, Executor, Loop, Task, Unrolled, check_alike
 from perinvfl.federation import Federation, Split
 from perinvfl.hyper import hyper
 from perinvfl.models import ModelSettings, Precision, build_model, mix_statistics
@@ -97,11 +97,16 @@ class Simulation:
         )
         self._check_images(federations)
         self.algorithms = algorithms
-        self.executor: Executor = (
-            Batched(algorithms, self.problem, self.clients, self.device)
-            if batched
-            else Loop(algorithms, self.problem, workers=torch.get_num_threads() if self.device.type == "cpu" else 1)
-        )
+        # On a GPU a loop is recorded and replayed like a batched program, and so its states are stacked like one's.
+        unrolled = not batched and self.device.type == "cuda" and not training.compile
+        stacked = batched or unrolled
+        self.executor: Executor
+        if stacked:
+            kind = Unrolled if unrolled else Batched
+            self.executor = kind(algorithms, self.problem, self.clients, self.device)
+        else:
+            workers = torch.get_num_threads() if self.device.type == "cpu" else 1
+            self.executor = Loop(algorithms, self.problem, workers)
         dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
         self.data = _stack_splits([f.train for f in federations], self.trials, self.device, dtype)
         shared: dict[tuple[int, ...], Tensor] = {}  # tests that share their inputs go on doing so
@@ -124,15 +129,15 @@ class Simulation:
         self.server: ServerState = tree.stack([a.init_server(params, self.clients) for a, params in pairs])
         client_states = [a.init_client(params, self.federation.contexts) for a, params in pairs]
         self.store: Stacked | Rows
-        if batched and training.at_rest == "memory":
+        if stacked and training.at_rest == "memory":
             self.store = Stacked(tree.stack(client_states), self.clients, self.everyone)
         else:
             at_rest = [tree.over(lambda leaf: leaf.cpu(), state) for state in client_states]
-            self.store = Rows(at_rest if batched else client_states, self.clients, self._rest_folder(folder))
+            self.store = Rows(at_rest if stacked else client_states, self.clients, self._rest_folder(folder))
         self.rounds_done = 0
         # [T] the round after which a trial was no longer finite; -1 while all is well.
         self.broken = torch.full((self.trials,), -1, device=self.device)
-        if batched and training.fraction == 1:
+        if stacked and training.fraction == 1:
             self.data = Split(*(part.contiguous() for part in self.data))
         if self.federation.infer_every:
             self.data = self.data._replace(context=self.data.context.clone())

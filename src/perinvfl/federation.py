@@ -1,7 +1,7 @@
 """What every data source ends in: N clients, samples labelled with the context they came from."""
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
@@ -29,6 +29,16 @@ class Schema:
     features: tuple[str, ...] = ()  # names of the columns of a table, in the order of x's last axis
     mean: tuple[float, ...] = ()  # what was taken off each column,
     scale: tuple[float, ...] = ()  # and what the rest was divided by, before training
+    label_mean: float = 0.0  # the same for the label of a regression: a prediction is
+    label_scale: float = 1.0  # label_mean + label_scale * what the model puts out
+
+
+class Origin(NamedTuple):
+    """What a federation was made from, so that it can be made again."""
+
+    benchmark: str
+    settings: Any
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -57,7 +67,7 @@ class Federation:
     name: str
     task: Task
     outputs: int  # logits the model must give: 1 for binary and regression
-    contexts: int  # K: the largest number of training contexts at any client
+    contexts: int  # K: training contexts are numbered from 0 to K - 1; a client need not have all
     train: Split
     tests: dict[str, Split]  # the spectrum: test contexts by name, each [N, M_test, ...]
     spectrum: tuple[str, ...]  # names of the out-of-distribution cases averaged in tables, in order
@@ -69,6 +79,11 @@ class Federation:
     split: ContextUse = "given"
     inferred: dict[str, Split] = field(default_factory=dict)  # held-out data by inferred context, as further tests
     infer_every: int = 0  # rounds after which contexts are inferred again, from the global model of the time
+    origin: Origin | None = None
+
+    @property
+    def client_names(self) -> tuple[str, ...]:
+        return self.schema.clients or tuple(str(number) for number in range(self.clients))
 
     @property
     def clients(self) -> int:

@@ -14,6 +14,7 @@ import math
 import os
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ from perinvfl.errors import UserError
 from perinvfl.executors import Batched, Executor, Loop, Task, Unrolled, check_alike
 from perinvfl.federation import Federation, Split
 from perinvfl.hyper import hyper
-from perinvfl.models import ModelSettings, Precision, build_model, mix_statistics
+from perinvfl.models import Model, ModelSettings, Precision, build_model, mix_statistics
 from perinvfl.problem import Problem, Step, autograd_gradient, compiled_descent, descend, functional_gradient
 from perinvfl.seeding import generator
 from perinvfl.store import Rows, Stacked, unstack
@@ -65,7 +66,7 @@ class Simulation:
         federations: list[Federation],  # one for all trials, or one a trial
         seeds: list[int],
         training: Training = Training(),
-        model: ModelSettings = ModelSettings(),
+        model: ModelSettings | Model = ModelSettings(),
         folder: Path | None = None,  # for states at rest on disk
     ) -> None:
         self.training, self.seeds, self.federation = training, seeds, federations[0]
@@ -78,10 +79,12 @@ class Simulation:
                 f"training.batch_size = {training.batch_size}: no client has more than {largest} samples; 0 takes all."
             )
         self.everyone = torch.arange(self.clients, device=self.device).expand(self.trials, -1)  # [T, N]
-        batched = training.executor == "vmap" or (training.executor == "auto" and self.device.type == "cuda")
         if training.precision == "tf32":
             torch.backends.cuda.matmul.allow_tf32 = True
-        self.model = build_model(model, self.federation.shape, self.federation.outputs, training.precision)
+        if isinstance(model, ModelSettings):
+            model = build_model(model, self.federation.shape, self.federation.outputs, training.precision)
+        self.model = model
+        batched = pick_batched(training, self.device, model)
         self.problem = Problem(
             model=self.model,
             task=self.federation.task,
@@ -120,6 +123,8 @@ class Simulation:
         for name in self.federation.inferred:
             parts = [f.inferred[name] for f in federations]
             self.tests[name] = _stack_splits(parts, self.trials, self.device, dtype, shared)
+        # [T, N] by test: clients that have a sample of it; a client without any has no score.
+        self.tested = {name: (test.context >= 0).any(-1).cpu() for name, test in self.tests.items()}
         self.sizes = torch.stack([f.sizes for f in federations]).expand(self.trials, -1)  # [T, N]
 
         starts = [
@@ -163,8 +168,8 @@ class Simulation:
     def evaluate(self, client_chunk: int = 64) -> dict[str, dict[str, Tensor]]:
         """{"personal" | "global": {test context: [T, N]}} accuracy (mean squared error for regression).
 
-        Where tests have groups also {"personal groups" | "global groups": {test context: [T, N, groups]}}, the number
-        of right answers.
+        Not a number for a client that has no sample of a test context. Where tests have groups also {"personal groups"
+        | "global groups": {test context: [T, N, groups]}}, the number of right answers.
         """
         kinds = [kind for kind in ("personal", "global") if getattr(self.algorithms[0], f"has_{kind}")]
         columns: dict[str, list[Tensor]] = {kind: [] for kind in kinds}
@@ -172,12 +177,19 @@ class Simulation:
             ids = self.everyone[:, first : first + client_chunk] if self.clients > client_chunk else self.everyone
             tests = [self._share(test, ids) for test in self.tests.values()]
             for kind in kinds:
-                params = self._personal_for(ids) if kind == "personal" else self._global_for(ids)
+                params = self.models_of(kind, ids)
                 fine = torch.isfinite(_smallest(params)).flatten(1).all(1)  # fine-tuning may break what was sound
                 self.broken.copy_(torch.where((self.broken < 0) & ~fine, self.rounds_done, self.broken))
                 columns[kind].append(self.executor.measure(params, tests))
         measured = {kind: torch.cat(parts, 1).cpu() for kind, parts in columns.items()}  # [T, N, tests, 1 + groups]
-        told = {kind: dict(zip(self.tests, table[..., 0].unbind(-1), strict=True)) for kind, table in measured.items()}
+        absent = float("nan")
+        told = {
+            kind: {
+                name: torch.where(self.tested[name], scores, absent)
+                for name, scores in zip(self.tests, table[..., 0].unbind(-1), strict=True)
+            }
+            for kind, table in measured.items()
+        }
         if self.federation.groups:
             for kind, table in measured.items():
                 counts = dict(zip(self.tests, table[..., 1:].unbind(-2), strict=True))
@@ -189,6 +201,10 @@ class Simulation:
         steps = self.algorithms[0].batches_at_end()
         places = self.places(self.rounds_done, ids, steps, "fine-tuning") if steps else None
         return self.executor.personal(self.server, self._take(ids), self._task(ids, places))
+
+    def models_of(self, kind: str, ids: Tensor) -> Params:
+        """The "personal" or the "global" model as the clients ids [T, n] predict with it, [T, n, ...]."""
+        return self._personal_for(ids) if kind == "personal" else self._global_for(ids)
 
     def _personal_for(self, ids: Tensor) -> Params:
         """Personal models as they predict: with the statistics of their own client's data, if they have any."""
@@ -404,6 +420,18 @@ def pick_device(asked: str) -> torch.device:
     if asked == "cuda" and not torch.cuda.is_available():
         raise UserError('training.device = "cuda": no CUDA device is available here; use "cpu" or "auto".')
     return torch.device("cuda" if asked == "cuda" or (asked == "auto" and torch.cuda.is_available()) else "cpu")
+
+
+def pick_batched(training: Training, device: torch.device, model: Model) -> bool:
+    """Whether all clients run as one program; a model that cannot says so and runs one client after another."""
+    wanted = training.executor == "vmap" or (training.executor == "auto" and device.type == "cuda")
+    if wanted and model.unmapped:
+        warnings.warn(
+            f"The model cannot run for many clients at once ({model.unmapped}): training.executor is loop.",
+            stacklevel=3,
+        )
+        return False
+    return wanted
 
 
 def pick_descent(training: Training, batched: bool) -> Callable[..., Step]:

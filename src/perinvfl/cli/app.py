@@ -190,8 +190,7 @@ def _carry_out(experiment: Experiment, out: Path, most_together: int) -> None:
     runs = [run for run in map(read_run, folders) if run is not None]
     if all(run.broken is not None for run in runs):
         raise UserError("Every run became infinite; smaller learning rates are the usual cure.")
-    if runs[0].start["task"] != "regression":
-        show_table(console, make_table(runs))
+    show_table(console, make_table(runs))
     console.print(f"Records: {out}", highlight=False)
 
 

@@ -107,13 +107,14 @@ def plot(
     out: Annotated[Path | None, typer.Option("--out", help="Folder for the files; else figures/ in FOLDER.")] = None,
 ) -> None:
     """Draw figures of finished runs as SVG, PNG and a page that works offline. Nothing is trained."""
-    from perinvfl import plots  # an extra, and slow to import
+    from perinvfl.plots.charts import make_charts  # an extra, and slow to import
+    from perinvfl.plots.files import write_chart
 
     runs = find_runs(folder)
-    charts = plots.make_charts(runs, kind.value)
+    charts = make_charts(runs, kind.value)
     place = out or (folder if folder.is_dir() else folder.parent) / "figures"
     for name, chart in charts.items():
-        for path in plots.write_chart(chart, place / f"{runs[0].start['experiment']}-{name}"):
+        for path in write_chart(chart, place / f"{runs[0].start['experiment']}-{name}"):
             print(path)
 
 

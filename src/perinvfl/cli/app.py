@@ -14,6 +14,7 @@ from rich.table import Table as RichTable
 
 import perinvfl
 from perinvfl.algorithms import ALGORITHMS, settings_of
+from perinvfl.cli import models
 from perinvfl.data import BENCHMARKS
 from perinvfl.display import Live, show_table
 from perinvfl.errors import UserError
@@ -116,6 +117,9 @@ def plot(
     for name, chart in charts.items():
         for path in write_chart(chart, place / f"{runs[0].start['experiment']}-{name}"):
             print(path)
+
+
+models.register(app)
 
 
 @app.command("list")

@@ -12,6 +12,7 @@ from rich.progress import (
 )
 from rich.table import Table as RichTable
 
+from perinvfl.diagnose import Diagnosis
 from perinvfl.experiment import Trial
 from perinvfl.records import Run
 from perinvfl.tables import Table, cells
@@ -99,3 +100,30 @@ def show_table(console: Console, table: Table) -> None:
         )
     for note in table.notes:
         console.print(note, style="dim", highlight=False)
+
+
+def show_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
+    """One table and the sentences for each client, and what stands out at the end."""
+    error = diagnosis.task == "regression"
+    for client in diagnosis.clients:
+        shown = RichTable(title=client.client, title_justify="left", title_style="bold", expand=False)
+        shown.add_column("context")
+        for column in ("samples", "risk", "squared error" if error else "accuracy %", "calibration error", "penalty"):
+            shown.add_column(column, justify="right")
+        for context in client.contexts:
+            name = context.name if context.seen else f"{context.name} (test)"
+            score = f"{context.score:.4g}" if error else f"{100 * context.score:.1f}"
+            numbers = (f"{context.risk:.3f}", score, f"{context.calibration:.3f}", f"{context.penalty:.4f}")
+            shown.add_row(name, str(context.samples), *numbers)
+        console.print(shown)
+        for sentence in client.sentences.values():
+            console.print(f"  {sentence}", highlight=False)
+        console.print()
+    for line in diagnosis.summary:
+        console.print(line, style="bold", highlight=False)
+
+
+def wide_console() -> Console:
+    """A terminal's own width; where there is none, wide enough for a table."""
+    console = Console()
+    return console if console.is_terminal else Console(width=160)

@@ -16,7 +16,7 @@ import perinvfl
 from perinvfl.algorithms import ALGORITHMS, settings_of
 from perinvfl.cli import models
 from perinvfl.data import BENCHMARKS
-from perinvfl.display import Live, show_table
+from perinvfl.display import Live, show_table, wide_console
 from perinvfl.errors import UserError
 from perinvfl.experiment import Experiment, read_experiment
 from perinvfl.models import ModelSettings
@@ -96,7 +96,7 @@ def table(
     published = published_folder(place)
     made = make_table(find_runs(place)) if published is None else published_table(read_published(published), rule)
     if format is None:
-        show_table(_console(), made)
+        show_table(wide_console(), made)
     else:
         print(render(made, format.value))
 
@@ -125,7 +125,7 @@ models.register(app)
 @app.command("list")
 def list_() -> None:
     """Algorithms and benchmarks, with their settings, defaults, ranges and the paper's symbols."""
-    console = _console()
+    console = wide_console()
     for name, algorithm in ALGORITHMS.items():
         fields = settings_of(algorithm)
         _show_settings(console, f"algorithm {name}: {algorithm.title} ({algorithm.paper})", fields)
@@ -150,7 +150,7 @@ def _overrides(set: list[str] | None, data_root: Path | None) -> list[str]:
 
 
 def _carry_out(experiment: Experiment, out: Path, most_together: int) -> None:
-    console = _console()
+    console = wide_console()
     if console.is_terminal:
         with Live(console) as live:
             folders = train(experiment, out, live, most_together)
@@ -195,12 +195,6 @@ def _plain(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f'"{value}"' if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _console() -> Console:
-    """A terminal's own width; where there is none, wide enough for a table."""
-    console = Console()
-    return console if console.is_terminal else Console(width=160)
 
 
 def call(arguments: list[str]) -> int:

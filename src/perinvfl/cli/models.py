@@ -1,11 +1,13 @@
 """Commands about finished models: export, predict, diagnose."""
 
+import json
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from perinvfl.display import show_diagnosis, wide_console
 from perinvfl.errors import UserError
 from perinvfl.naming import find_client
 
@@ -84,6 +86,25 @@ def predict(
         print(out)
 
 
+class Told(StrEnum):
+    text = "text"
+    json = "json"
+
+
+def diagnose(
+    run: RunFolder,
+    format: Annotated[Told, typer.Option("--format", help="Text for people, JSON for programs.")] = Told.text,
+) -> None:
+    """Tell each client what its model leans on: risk and calibration by context, invariance, shortcuts, shift."""
+    from perinvfl.diagnose import diagnose as look
+
+    found = look(run)
+    if format is Told.json:
+        print(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
+    else:
+        show_diagnosis(wide_console(), found)
+
+
 def _which(names: list[str], client: str | None, shared: bool) -> int:
     if client is None and not shared:
         raise UserError(f"--client is missing; clients are {', '.join(names)}; --global takes the model all share.")
@@ -93,3 +114,4 @@ def _which(names: list[str], client: str | None, shared: bool) -> int:
 def register(app: typer.Typer) -> None:
     app.command()(export)
     app.command()(predict)
+    app.command()(diagnose)

@@ -14,7 +14,7 @@ from rich.table import Table as RichTable
 
 import perinvfl
 from perinvfl.algorithms import ALGORITHMS, settings_of
-from perinvfl.cli import models
+from perinvfl.cli import models, report
 from perinvfl.data import BENCHMARKS
 from perinvfl.display import Live, show_table, wide_console
 from perinvfl.errors import UserError
@@ -120,6 +120,7 @@ def plot(
 
 
 models.register(app)
+report.register(app)
 
 
 @app.command("list")

@@ -92,17 +92,22 @@ def look_at(runs: Sequence[Run]) -> Scene:
     for run in kept:
         if run.finished and run.broken is None:
             found.setdefault(label_of(run), []).append(run)
+    styles = {**styles_of({label: same[0] for label, same in found.items()}), "Constant": CONSTANT}
+    return Scene(table, found, styles)
+
+
+def styles_of(found: dict[str, Run]) -> dict[str, tuple[str, str]]:
+    """A colour and a shape for each label, the same for the same algorithm in every figure."""
     styles: dict[str, tuple[str, str]] = {}
     spare = cycle(SPARE)
-    for label, same in found.items():
-        asked = same[0].start["asked"]
+    for label, run in found.items():
+        asked = run.start["asked"]
         style = STYLES.get(asked["algorithm"]["name"])
         if asked["data"].get("grayscale", False):
             styles[label] = SHAPE_ONLY
         else:
             styles[label] = next(spare) if style is None or style in styles.values() else style
-    styles["Constant"] = CONSTANT
-    return Scene(table, found, styles)
+    return styles
 
 
 def label_of(run: Run) -> str:

@@ -20,10 +20,11 @@ from perinvfl.train import Watch, broken_sentence
 
 
 class Live(Watch):
-    """One bar a running group of trials: rounds, risk, accuracy, time left."""
+    """One bar a running group of trials: rounds, risk, accuracy, time left; of several runs, one more for them all."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, console: Console, rounds: list[int]) -> None:
+        self.console, self.rounds = console, rounds
+        self.done = 0  # rounds of runs that are finished
         self.progress = Progress(
             SpinnerColumn(finished_text="[green]✓"),
             TextColumn("{task.description}"),
@@ -34,10 +35,13 @@ class Live(Watch):
             console=console,
         )
         self.task: TaskID | None = None
+        self.whole: TaskID | None = None
         self.risk, self.mean = "", ""
 
     def __enter__(self) -> "Live":
         self.progress.start()
+        if len(self.rounds) > 1:
+            self.whole = self.progress.add_task(f"all {len(self.rounds)} runs", total=sum(self.rounds), told="")
         return self
 
     def __exit__(self, *problem: object) -> None:
@@ -47,6 +51,7 @@ class Live(Watch):
         self.console.print(
             f"{trial.label}, seed {trial.seed}: already done, nothing to do ({run.folder})", highlight=False
         )
+        self._add_up([trial])
 
     def started(self, trials: list[Trial], rounds_done: int) -> None:
         more = f" and {len(trials) - 1} more" if len(trials) > 1 else ""
@@ -60,6 +65,8 @@ class Live(Watch):
         if risk is not None:
             self.risk = f"risk {risk:.3f}"
         self._update(completed=rounds_done)
+        if self.whole is not None:
+            self.progress.update(self.whole, completed=self.done + rounds_done * len(trials))
 
     def evaluated(self, trials: list[Trial], rounds_done: int, mean: float | None) -> None:
         if mean is not None:
@@ -74,6 +81,12 @@ class Live(Watch):
         self._update()
         if self.task is not None:
             self.progress.stop_task(self.task)
+        self._add_up(trials)
+
+    def _add_up(self, trials: list[Trial]) -> None:
+        self.done += sum(trial.training.rounds for trial in trials)
+        if self.whole is not None:
+            self.progress.update(self.whole, completed=self.done)
 
     def _update(self, **fields: int) -> None:
         if self.task is not None:

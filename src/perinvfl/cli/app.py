@@ -15,8 +15,9 @@ from rich.table import Table as RichTable
 import perinvfl
 from perinvfl.algorithms import ALGORITHMS, settings_of
 from perinvfl.cli import models, report
+from perinvfl.cli.live import Json, Quiet, Telling, Track, end_json, resume_command, telling, watching
 from perinvfl.data import BENCHMARKS
-from perinvfl.display import Live, show_table, wide_console
+from perinvfl.display import show_table, wide_console
 from perinvfl.errors import UserError
 from perinvfl.experiment import Experiment, read_experiment
 from perinvfl.models import ModelSettings
@@ -26,7 +27,7 @@ from perinvfl.select import RULES
 from perinvfl.simulate import Training, pick_device
 from perinvfl.sweep import search
 from perinvfl.tables import make_table, published_table, render
-from perinvfl.train import STOPPED, Plain, Watch, guarded, train
+from perinvfl.train import STOPPED, guarded, train
 
 app = typer.Typer(
     help="Federated learning that is personal to each client and still holds when the world shifts.",
@@ -62,10 +63,18 @@ class Kind(StrEnum):
 
 
 @app.command()
-def run(file: File, set: Set = None, out: Out = Path("runs"), data_root: DataRoot = None) -> None:
+def run(
+    file: File,
+    set: Set = None,
+    out: Out = Path("runs"),
+    data_root: DataRoot = None,
+    quiet: Quiet = False,
+    json: Json = False,
+    track: Track = None,
+) -> None:
     """Train what FILE asks for, then show the table. Killed and started again, it goes on where it was."""
     experiment = read_experiment(file, _overrides(set, data_root))
-    _carry_out(experiment, out / experiment.name, most_together=1)
+    _carry_out(experiment, out / experiment.name, telling(quiet, json, track), most_together=1)
 
 
 @app.command()
@@ -77,13 +86,16 @@ def sweep(
     data_root: DataRoot = None,
     search_seed: Annotated[int, typer.Option("--search-seed", help="Seed of the draw.")] = 0,
     together: Annotated[int, typer.Option("--together", min=1, help="Most trials in one program, on a GPU.")] = 64,
+    quiet: Quiet = False,
+    json: Json = False,
+    track: Track = None,
 ) -> None:
     """Random search over the ranges that `perinvfl list` shows; settings named in FILE stay as they are."""
     experiment = search(read_experiment(file, _overrides(set, data_root)), trials, search_seed)
     experiment = dataclasses.replace(experiment, name=f"{experiment.name}-sweep")
     # On a CPU one run already fills the cores, and trials on their own can be resumed on their own.
     on_gpu = pick_device(experiment.trials[0].training.device).type == "cuda"
-    _carry_out(experiment, out / experiment.name, most_together=together if on_gpu else 1)
+    _carry_out(experiment, out / experiment.name, telling(quiet, json, track), together if on_gpu else 1)
 
 
 @app.command()
@@ -150,17 +162,17 @@ def _overrides(set: list[str] | None, data_root: Path | None) -> list[str]:
     return [*(set or []), *root]
 
 
-def _carry_out(experiment: Experiment, out: Path, most_together: int) -> None:
+def _carry_out(experiment: Experiment, out: Path, told: Telling, most_together: int) -> None:
     console = wide_console()
-    if console.is_terminal:
-        with Live(console) as live:
-            folders = train(experiment, out, live, most_together)
-    else:
-        watch: Watch = Plain(lambda line: print(line, flush=True))
+    with watching(told, experiment, out, console) as watch:
         folders = train(experiment, out, watch, most_together)
     runs = [run for run in map(read_run, folders) if run is not None]
     if all(run.broken is not None for run in runs):
         raise UserError("Every run became infinite; smaller learning rates are the usual cure.")
+    if told.json:
+        end_json(runs, out)
+    if told.json or told.quiet:
+        return
     if runs[0].start["task"] != "regression":
         show_table(console, make_table(runs))
     console.print(f"Records: {out}", highlight=False)
@@ -200,7 +212,7 @@ def _plain(value: Any) -> str:
 
 def call(arguments: list[str]) -> int:
     """The command line with these arguments; its exit code."""
-    return guarded(lambda: _call(arguments))
+    return guarded(lambda: _call(arguments), resume_command(arguments))
 
 
 def _call(arguments: list[str]) -> int:

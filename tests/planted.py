@@ -38,7 +38,8 @@ def planted_federation(settings: PlantedSettings, seed: int) -> Federation:
         name="planted", task=settings.task, outputs=1, contexts=2, train=padded, tests=tests, spectrum=("night",),
         notes={"constant": constant_scores(settings.task, padded, tests)},
         schema=Schema(
-            SITES, ("day", "dusk"), ("well", "ill") if settings.task == "binary" else (), FEATURES, MEAN, SCALE
+            SITES, ("day", "dusk"), ("well", "ill") if settings.task == "binary" else (), FEATURES, MEAN, SCALE,
+            *((100.0, 7.0) if settings.task == "regression" else ()),
         ),
     )  # fmt: skip
 

@@ -143,6 +143,20 @@ def test_images_and_several_classes_and_regression(tmp_path: Path) -> None:
                 torch.testing.assert_close(found["probability"], want, atol=1e-5, rtol=1e-4)
 
 
+def test_a_quantity_comes_out_in_its_own_units(tmp_path: Path) -> None:
+    file = planted_file(tmp_path, rounds=5, data='task = "regression"', settings="personal_learning_rate = 0.05")
+    options = ["--set", "algorithm.learning_rate=0.05", "--out", str(tmp_path / "runs")]
+    assert call(["run", str(file), *options]) == 0
+    folder = next((tmp_path / "runs").rglob("events.jsonl")).parent
+    opened = open_run(folder)
+    x = opened.federation.tests["night"].x[3]
+    want = 100 + 7 * opened.model.apply(opened.lead(3), x)[:, 0]
+    for form in FORMATS:
+        assert call(["export", str(folder), "--client", "Davos", "-o", str(tmp_path / f"m.{form}")]) == 0
+        found = read_model(tmp_path / f"m.{form}")(raw(x))
+        torch.testing.assert_close(found["prediction"], want, atol=1e-3, rtol=1e-5)
+
+
 @pytest.mark.parametrize("algorithm", ["ftfa", "alone", "fedavg"])
 @pytest.mark.parametrize("executor", ["loop", "vmap"])
 def test_every_kind_of_method_opens_as_it_was_measured(algorithm: str, executor: str, tmp_path: Path) -> None:

@@ -266,6 +266,32 @@ def test_regression_and_a_dangerous_label(browser: Browser, tmp_path: Path) -> N
         )
 
 
+def test_a_client_without_samples_of_a_test_context_is_left_out_of_means(
+    browser: Browser, runs: Path, tmp_path: Path
+) -> None:
+    for path in runs.glob("*/events.jsonl"):
+        events = [json.loads(line) for line in path.read_text().splitlines()]
+        for event in events:
+            kept = [event.get(kind, {}) for kind in ("personal", "global")] + [
+                event.get("notes", {}).get("constant", {})
+            ]
+            for scores in kept:
+                if "0.3" in scores:
+                    scores["0.3"][1] = None
+        (tmp_path / path.parent.name).mkdir()
+        lines = "".join(json.dumps(event) + "\n" for event in events)
+        (tmp_path / path.parent.name / "events.jsonl").write_text(lines)
+    assert call(["report", str(tmp_path), "-o", str(tmp_path / "r.html")]) == 0
+    found = [run.evaluations[-1] for run in find_runs(runs)]
+    left = [100 * fmean(event["personal"]["0.3"][::2]) for event in found if "personal" in event]
+    with opened(browser, tmp_path / "r.html") as page:
+        assert float(cells(page, "numbers")["PerInvFL"][3]) == pytest.approx(fmean(left), abs=0.006)
+        page.locator("#client").select_option(label="Client 2")
+        assert cells(page, "numbers")["PerInvFL"][3] == ""
+        drawn = page.locator("main").inner_html()
+        assert "NaN" not in drawn and "null" not in drawn
+
+
 def test_mistakes_are_one_sentence(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     searched = tmp_path / "s"
     assert call(["sweep", str(tiny_file(tmp_path, rounds=2)), "--trials", "2", "--out", str(searched)]) == 0

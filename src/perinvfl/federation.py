@@ -26,6 +26,14 @@ class Schema:
     features: tuple[str, ...] = ()  # names of the columns of a table, in the order of x's last axis
     mean: tuple[float, ...] = ()  # what was taken off each column,
     scale: tuple[float, ...] = ()  # and what the rest was divided by, before training
+    label_mean: float = 0.0  # the same for the label of a regression: a prediction is
+    label_scale: float = 1.0  # label_mean + label_scale * what the model puts out
+
+    @property
+    def names(self) -> dict[str, tuple[str, ...]]:
+        """Those that there are, for the record."""
+        found = {key: getattr(self, key) for key in ("clients", "contexts", "classes", "features")}
+        return {key: names for key, names in found.items() if names}
 
 
 @dataclass(frozen=True)

@@ -188,7 +188,7 @@ class _Group:
                 task=simulation.federation.task,
                 clients=simulation.clients,
                 notes=trial.federation().notes,
-                schema={key: names for key, names in vars(simulation.federation.schema).items() if names},
+                schema=simulation.federation.schema.names,
                 environment=environment(simulation.device),
                 began=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             )

@@ -98,21 +98,28 @@ def diagnose(place: Path) -> Diagnosis:
     return Diagnosis(trial.id, trial.label, opened.federation.name, opened.federation.task, told, summary)
 
 
-def samples_of(opened: Opened, client: int) -> tuple[list[Samples], bool]:
-    """The client's data by context, seen ones first; whether the seen ones are held out from training."""
+def samples_of(opened: Opened, client: int, all_rows: bool = False) -> list[Samples]:
+    """The client's data by context, seen ones first, then those of the test.
+
+    Seen ones as held out for validation where there is such a part, since a model is better on what it was trained on;
+    or all rows of them, to look at relations that need many.
+    """
     federation = opened.federation
-    own = federation.validation if federation.validation is not None else federation.train
+    splits = [federation.train] if federation.validation is None or all_rows else []
+    splits += [federation.validation] if federation.validation is not None else []
     names = context_names(federation)
-    seen = [
-        Samples(names[k], True, own.x[client][own.context[client] == k], own.y[client][own.context[client] == k])
-        for k in own.context[client].unique().tolist()
-        if k >= 0
-    ]
+    seen = []
+    for k in federation.train.context[client].unique().tolist():
+        masks = [split.context[client] == k for split in splits]
+        x = torch.cat([split.x[client][mask] for split, mask in zip(splits, masks, strict=True)])
+        y = torch.cat([split.y[client][mask] for split, mask in zip(splits, masks, strict=True)])
+        if k >= 0 and len(y):
+            seen.append(Samples(names[k], True, x, y))
     taken = {part.context for part in seen}
     tests = [
         _whole(f"{name} (test)" if name in taken else name, split, client) for name, split in federation.tests.items()
     ]
-    return [*seen, *(part for part in tests if len(part.y))], federation.validation is not None
+    return [*seen, *(part for part in tests if len(part.y))]
 
 
 def _whole(name: str, split: Split, client: int) -> Samples:
@@ -123,7 +130,7 @@ def _whole(name: str, split: Split, client: int) -> Samples:
 def _diagnose_client(opened: Opened, client: int) -> ClientDiagnosis:
     federation, params = opened.federation, opened.lead(client)
     task = federation.task
-    parts, held_out = samples_of(opened, client)
+    parts, whole = samples_of(opened, client), samples_of(opened, client, all_rows=True)
     logits = [opened.model.apply(params, part.x) for part in parts]
     contexts = [_context(task, part, z) for part, z in zip(parts, logits, strict=True)]
     seen = [context for context in contexts if context.seen]
@@ -135,13 +142,13 @@ def _diagnose_client(opened: Opened, client: int) -> ClientDiagnosis:
     columns: list[Column] = []
     names = list(federation.schema.features) or [f"x{k + 1}" for k in range(federation.shape[-1])]
     if len(federation.shape) == 1:
-        columns = look_at_columns(task, opened.model, params, parts, names, source)
-    shifts = _shifts(opened, client, contexts, parts, [c for c in columns if c.shortcut], names, source)
+        columns = look_at_columns(task, opened.model, params, whole, names, source)
+    shifts = _shifts(opened, client, contexts, whole, [c for c in columns if c.shortcut], names, source)
     only_one = len(seen) == 1
     return ClientDiagnosis(
         client=opened.clients[client],
         personal=opened.personal is not None,
-        held_out=held_out,
+        held_out=federation.validation is not None,
         contexts=contexts,
         gap_seen=None if only_one else _spread([context.risk for context in seen]),
         gap=_spread([context.risk for context in contexts]) if len(contexts) > 1 else None,
@@ -149,9 +156,7 @@ def _diagnose_client(opened: Opened, client: int) -> ClientDiagnosis:
         agreement=alike,
         columns=columns,
         shifts=shifts,
-        hint=_hint(task, parts[0], logits[0], None if shared is None else shared[0], columns, names)
-        if only_one
-        else None,
+        hint=_hint(opened, client, whole[0], columns, names) if only_one else None,
     )
 
 
@@ -198,8 +203,9 @@ def _shifts(
         shifts.append(Shift("spectrum", assumed, worst(places.values()), max(0.0, then if error else min(1.0, then))))
     if shortcuts:
         chosen = [names.index(column.name) for column in shortcuts]
-        turned = [measures.reverse_columns(task, part.x, part.y, chosen, source) for part in parts if part.seen]
-        usable = [(part, x) for part, x in zip(parts, turned, strict=False) if x is not None]
+        seen = [part for part in parts if part.seen]
+        turned = [measures.reverse_columns(task, part.x, part.y, chosen, source) for part in seen]
+        usable = [(part, x) for part, x in zip(seen, turned, strict=True) if x is not None]
         params = opened.lead(client)
         if usable:
             now = _mean([_score(task, opened.model.apply(params, part.x), part.y) for part, _ in usable])
@@ -209,13 +215,13 @@ def _shifts(
     return shifts
 
 
-def _hint(
-    task: Task, part: Samples, own: Tensor, shared: Tensor | None, columns: list[Column], names: list[str]
-) -> Hint | None:
+def _hint(opened: Opened, client: int, part: Samples, columns: list[Column], names: list[str]) -> Hint | None:
     """What the samples a reference model gets wrong have in common; the global model, else the client's own."""
+    task = opened.federation.task
     if task == "regression":
         return None
-    reference = own if shared is None else shared
+    own = opened.model.apply(opened.lead(client), part.x)
+    reference = own if opened.shared is None else opened.model.apply(opened.shared, part.x)
     right = _right(task, reference, part.y)
     if not 0 < int((~right).sum()) < len(part.y):
         return None

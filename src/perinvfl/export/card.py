@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from perinvfl.algorithms import ALGORITHMS
 from perinvfl.export.module import Description
 from perinvfl.naming import class_names
 from perinvfl.saved import Opened
@@ -13,7 +12,7 @@ MEASURE = {"binary": "accuracy, %", "multiclass": "accuracy, %", "regression": "
 
 def model_card(opened: Opened, description: Description, client: int, file: Path) -> str:
     run, trial, federation = opened.run, opened.trial, opened.federation
-    algorithm = ALGORITHMS[trial.algorithm_name]
+    algorithm = trial.algorithm
     whose = f"the personal model of {description.client}" if description.personal else "the model all clients share"
     asked = run.start["asked"]
     return "\n".join(
@@ -66,7 +65,7 @@ def _interface(opened: Opened, description: Description) -> list[str]:
     else:
         lines = [f"`x`: float32, [any, {', '.join(map(str, shape))}]; values {inside}."]
     if description.task == "regression":
-        return [*lines, "", "`prediction`: float32, [any]."]
+        return [*lines, "", "`prediction`: float32, [any], in the label's own units."]
     names = class_names(description.classes, max(2, description.outputs))
     told = ", ".join(f"{number} = {name}" for number, name in enumerate(names))
     return [*lines, "", f"`prediction`: int64, [any], the class ({told}); `probability`: float32, [any, {len(names)}]."]
@@ -90,10 +89,14 @@ def _accuracy(opened: Opened, description: Description, client: int) -> list[str
     factor = 1.0 if opened.federation.task == "regression" else 100.0
     lines = ["", "| test context | this model | a constant answer |", "|---|---|---|"]
     for case, values in measured.items():
-        base = constant.get(case)
-        level = "" if base is None else f"{factor * base[client]:.4g}"
-        lines.append(f"| {case} | {factor * values[client]:.4g} | {level} |")
+        levels = constant.get(case, [None] * len(values))
+        lines.append(f"| {case} | {_scaled(values[client], factor)} | {_scaled(levels[client], factor)} |")
     return lines
+
+
+def _scaled(value: float | None, factor: float) -> str:
+    """Empty where the client has no sample of a context."""
+    return "" if value is None else f"{factor * value:.4g}"
 
 
 def _settings(asked: dict[str, Any]) -> list[str]:

@@ -63,7 +63,8 @@ def _read_safetensors(path: Path) -> Predictor:
     except safetensors.SafetensorError as error:
         raise UserError(f"{path} is damaged or no safetensors file ({error}).") from None
     params = {name.removeprefix("weights."): t for name, t in tensors.items() if name.startswith("weights.")}
-    return Predictor(described, rebuild(described, params, tensors["mean"], tensors["scale"]))
+    steps = {name: t for name, t in tensors.items() if not name.startswith("weights.")}
+    return Predictor(described, rebuild(described, params, steps))
 
 
 # ONNX ------------------------------------------------------------------------------------------------------------

@@ -54,16 +54,19 @@ class Deployed(nn.Module):
 
     mean: Tensor
     scale: Tensor
+    label: Tensor
 
-    def __init__(self, model: Model, params: Params, task: Task, mean: Tensor, scale: Tensor) -> None:
+    def __init__(self, model: Model, params: Params, task: Task, steps: Params) -> None:
         super().__init__()
         self.model, self.task = model, task
-        self.register_buffer("mean", mean)
-        self.register_buffer("scale", scale)
+        for name, value in steps.items():
+            self.register_buffer(name, value)
         self.weights = _grow(params)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         logits = self.model.apply(dict(self.weights.named_parameters()), (x - self.mean) / self.scale)
+        if self.task == "regression":
+            logits = self.label[0] + self.label[1] * logits
         return answers(self.task, logits)
 
 
@@ -99,26 +102,26 @@ def describe(opened: Opened, client: int, shared: bool) -> tuple[Description, De
         run=opened.trial.id,
         model=dataclasses.asdict(opened.trial.model),
     )
-    return described, Deployed(opened.model, params, federation.task, *standardisation(federation)).eval()
+    return described, Deployed(opened.model, params, federation.task, standardisation(federation)).eval()
 
 
-def standardisation(federation: Federation) -> tuple[Tensor, Tensor]:
-    """What is taken off x and what the rest is divided by, in a shape that fits x; 0 and 1 where x is used as it is."""
-    mean, scale = torch.tensor(federation.schema.mean), torch.tensor(federation.schema.scale)
-    shape = federation.shape
-    if not mean.numel():
-        return torch.zeros(1), torch.ones(1)
-    if mean.numel() in (1, shape[-1]) and len(shape) == 1:
-        return mean, scale
-    if mean.numel() in (1, shape[0]) and len(shape) == 3:  # channels of an image
-        return mean.view(-1, 1, 1), scale.view(-1, 1, 1)
-    raise UserError(f"The data tell {mean.numel()} means for x of shape {shape}; one a column or channel is needed.")
+def standardisation(federation: Federation) -> Params:
+    """What is done to x and to a regression's answer, in shapes that fit; 0 and 1 where they are used as they are."""
+    schema, shape = federation.schema, federation.shape
+    mean, scale = torch.tensor(schema.mean or (0.0,)), torch.tensor(schema.scale or (1.0,))
+    if len(shape) == 3:  # channels of an image
+        mean, scale = mean.view(-1, 1, 1), scale.view(-1, 1, 1)
+    if mean.numel() not in (1, shape[0] if len(shape) == 3 else shape[-1]) or mean.shape != scale.shape:
+        raise UserError(
+            f"The data tell {mean.numel()} means for x of shape {shape}; one a column or channel is needed."
+        )
+    return {"mean": mean, "scale": scale, "label": torch.tensor([schema.label_mean, schema.label_scale])}
 
 
-def rebuild(described: Description, params: Params, mean: Tensor, scale: Tensor) -> Deployed:
+def rebuild(described: Description, params: Params, steps: Params) -> Deployed:
     settings = config.build(ModelSettings, described.model, "model")
     model = build_model(settings, described.shape, described.outputs, "float32")
-    return Deployed(model, params, described.task, mean, scale).eval()
+    return Deployed(model, params, described.task, steps).eval()
 
 
 def _grow(params: Params) -> nn.Module:

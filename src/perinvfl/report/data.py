@@ -170,7 +170,7 @@ def _method(label: str, taken: Taken, cases: list[str], style: tuple[str, str]) 
     algorithm = asked["algorithm"]["name"]
     known = ALGORITHMS.get(algorithm)
     published = TABLES.get(asked["data"]["benchmark"], {}).get(algorithm) if as_published(taken.runs[0]) else None
-    by_seed = {case: [factor * statistics.fmean(seed[case]) for seed in lead] for case in cases}
+    by_seed = {case: [_mean(seed[case], factor) for seed in lead] for case in cases}
     return {
         "name": label,
         "algorithm": algorithm,
@@ -180,28 +180,27 @@ def _method(label: str, taken: Taken, cases: list[str], style: tuple[str, str]) 
         "shape": style[1],
         "seeds": [run.start["asked"]["seed"] for run in taken.runs],
         "round": taken.shown()[-1]["round"],
-        "cases": {case: [_r(statistics.fmean(v)), _r(statistics.pstdev(v))] for case, v in by_seed.items()},
-        "by_seed": {case: [_r(value) for value in values] for case, values in by_seed.items()},
+        "cases": {case: [_mean(values), _deviation(values)] for case, values in by_seed.items()},
+        "by_seed": by_seed,
         "clients": [
-            {case: _r(factor * statistics.fmean(seed[case][client] for seed in lead)) for case in cases}
-            for client in range(clients)
+            {case: _mean([seed[case][client] for seed in lead], factor) for case in cases} for client in range(clients)
         ],
         "shared": _shared(taken, cases, clients, factor),
         "paper": dict(zip(CASES, published, strict=True)) if published and tuple(first["spectrum"]) == CASES else None,
         "curves": _curves(taken, cases, clients, factor),
         "settings": {f"{part}.{key}": value for part in ("algorithm", "training", "model") for key, value in
                      asked[part].items() if (part, key) not in (("algorithm", "name"), ("algorithm", "label"))},
-        "seconds": _r(statistics.fmean(run.evaluations[-1]["seconds"] for run in taken.runs)),
+        "seconds": _mean([run.evaluations[-1]["seconds"] for run in taken.runs]),
     }  # fmt: skip
 
 
-def _shared(taken: Taken, cases: list[str], clients: int, factor: float) -> list[dict[str, float]] | None:
+def _shared(taken: Taken, cases: list[str], clients: int, factor: float) -> list[dict[str, float | None]] | None:
     """The global model at each client, where the method also has personal ones."""
     events = taken.shown()
     if not all("personal" in event and "global" in event for event in events):
         return None
     return [
-        {case: _r(factor * statistics.fmean(event["global"][case][client] for event in events)) for case in cases}
+        {case: _mean([event["global"][case][client] for event in events], factor) for case in cases}
         for client in range(clients)
     ]
 
@@ -211,9 +210,9 @@ def _curves(taken: Taken, cases: list[str], clients: int, factor: float) -> dict
     by_round = [{event["round"]: _lead(event) for event in run.evaluations} for run in taken.runs]
     rounds = sorted(set.intersection(*map(set, by_round)))
 
-    def over_seeds(case: str, round: int, client: int | None) -> float:
+    def over_seeds(case: str, round: int, client: int | None) -> float | None:
         values = [run[round][case] for run in by_round]
-        return _r(factor * statistics.fmean(statistics.fmean(v) if client is None else v[client] for v in values))
+        return _mean([_mean(v) if client is None else v[client] for v in values], factor)
 
     few = range(clients if clients <= MOST_CLIENT_CURVES else 0)
     return {
@@ -224,13 +223,10 @@ def _curves(taken: Taken, cases: list[str], clients: int, factor: float) -> dict
     }
 
 
-def _risk_curve(taken: Taken, rounds: list[int]) -> list[float]:
+def _risk_curve(taken: Taken, rounds: list[int]) -> list[float | None]:
     """Training risk of the global model, mean over clients and seeds."""
     by_round = [{event["round"]: event["risks"] for event in run.evaluations} for run in taken.runs]
-    means = [
-        [statistics.fmean(value for value in run[round] if value is not None) for run in by_round] for round in rounds
-    ]
-    return [round(statistics.fmean(values), 5) for values in means]
+    return [_mean([_mean(run[round]) for run in by_round]) for round in rounds]
 
 
 def _constant(runs: list[Run], cases: list[str], regression: bool) -> dict[str, Any]:
@@ -240,10 +236,8 @@ def _constant(runs: list[Run], cases: list[str], regression: bool) -> dict[str, 
     clients = len(next(iter(drawn))[cases[0]])
     return {
         "colour": CONSTANT[0],
-        "cases": {case: _r(factor * statistics.fmean(statistics.fmean(d[case]) for d in drawn)) for case in cases},
-        "clients": [
-            {case: _r(factor * statistics.fmean(d[case][i] for d in drawn)) for case in cases} for i in range(clients)
-        ],
+        "cases": {case: _mean([_mean(d[case]) for d in drawn], factor) for case in cases},
+        "clients": [{case: _mean([d[case][i] for d in drawn], factor) for case in cases} for i in range(clients)],
     }
 
 
@@ -267,5 +261,12 @@ def _distinct(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def _r(value: float) -> float:
-    return round(value, 4)
+def _mean(values: Sequence[float | None], factor: float = 1.0) -> float | None:
+    """Over those that are known: a client may have no sample of a test context."""
+    known = [value for value in values if value is not None]
+    return round(factor * statistics.fmean(known), 5) if known else None
+
+
+def _deviation(values: Sequence[float | None]) -> float:
+    known = [value for value in values if value is not None]
+    return round(statistics.pstdev(known), 5) if known else 0.0

@@ -7,12 +7,14 @@
   const section = () => found.sections[state.section];
   const view = () => section().views[state.view];
   const visible = () => view().methods.filter((method) => !state.hidden.has(method.name));
-  const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+  // A client may have no sample of a test context: what is not known is null, and left out of means.
+  const known = (values) => values.filter((value) => value != null);
+  const mean = (values) => (known(values).length ? known(values).reduce((sum, value) => sum + value, 0) / known(values).length : null);
   const digits = () => (section().unit === "%" ? 2 : 4);
   const told = (value) => (value == null ? "" : value.toFixed(digits()));
-  const withUnit = (value) => told(value) + (section().unit ? " " + section().unit : "");
-  const worst = (values) => (section().larger_is_better ? Math.min(...values) : Math.max(...values));
-  const better = (a, b) => (section().larger_is_better ? a > b : a < b);
+  const withUnit = (value) => (value == null ? "no sample" : told(value)) + (section().unit ? " " + section().unit : "");
+  const worst = (values) => (known(values).length ? (section().larger_is_better ? Math.min : Math.max)(...known(values)) : null);
+  const better = (a, b) => a != null && (b == null || (section().larger_is_better ? a > b : a < b));
 
   // ------------------------------------------------------------------------------------------------ making elements
   function element(name, attributes = {}, ...children) {
@@ -243,7 +245,7 @@
         method: method.name, name: method.name, kind: "measured", colour: method.colour, shape: method.shape,
         points: order.map((index) => {
           const name = here.cases[index].name, value = valueOf(method, name), off = deviates ? method.cases[name][1] : 0;
-          return { x: place(index) + aside, y: value, low: value - off, high: value + off, label: `${numeric ? "p = " : ""}${name}` };
+          return { x: place(index) + aside, y: value ?? NaN, low: value == null ? NaN : value - off, high: value == null ? NaN : value + off, label: `${numeric ? "p = " : ""}${name}` };
         }),
       });
       if (method.paper && state.paper && state.client < 0) {
@@ -253,11 +255,12 @@
       }
     });
     const level = mean(here.spectrum.map(constantOf));
+    const levels = level == null ? [] : [{ y: level, colour: here.constant.colour, label: "a constant answer" }];
     lineChart("spectrum", {
       series,
       xs: { low: Math.min(...order.map(place)) - (numeric ? 0 : 0.5), high: Math.max(...order.map(place)) + (numeric ? 0 : 0.5), numeric,
         ticks: order.map((index) => ({ value: place(index), label: here.cases[index].name })) },
-      levels: [{ y: level, colour: here.constant.colour, label: "a constant answer" }],
+      levels,
       trained: here.trained, xTitle: window.innerWidth < 560 && here.across.length > 40 ? "p at test" : here.across,
       label: `${here.measure} by test context, ${visible().length} methods, ${who()}. Arrow keys read the points out.`,
     });
@@ -273,7 +276,7 @@
       const curves = method.curves;
       const source = state.client >= 0 && curves.clients.length ? curves.clients[state.client] : curves.mean;
       const points = curves.rounds.map((round, at) => ({
-        x: round, y: risk ? curves.risk[at] : mean(names.map((name) => source[name][at])), label: `round ${round}` }));
+        x: round, y: (risk ? curves.risk[at] : mean(names.map((name) => source[name][at]))) ?? NaN, label: `round ${round}` }));
       return { method: method.name, name: method.name, kind: "measured", colour: method.colour, shape: method.shape, points };
     });
     const rounds = series.flatMap((s) => s.points.map((p) => p.x));
@@ -281,7 +284,7 @@
     lineChart("learning", {
       series, trained: null, xTitle: "Round",
       xs: { low: 0, high, numeric: true, ticks: ticks(0, high).map((value) => ({ value, label: String(value) })) },
-      levels: risk ? [] : [{ y: mean(names.map(constantOf)), colour: here.constant.colour, label: "a constant answer" }],
+      levels: risk || mean(names.map(constantOf)) == null ? [] : [{ y: mean(names.map(constantOf)), colour: here.constant.colour, label: "a constant answer" }],
       label: `In the course of training, ${who()}. Arrow keys read the points out.`,
     });
   }
@@ -323,13 +326,13 @@
       head.append(element("th", { scope: "col", "aria-sort": sorted ? (state.sort.down ? "descending" : "ascending") : null }, button));
     }
     const measured = rows.filter((row) => row.kind === "measured");
-    const best = Object.fromEntries(columns.map((column) => [column, measured.map((row) => row.values[column]).reduce((a, b) => (a == null || better(b, a) ? b : a), null)]));
+    const best = Object.fromEntries(columns.map((column) => [column, measured.map((row) => row.values[column]).reduce((a, b) => (better(b, a) ? b : a), null)]));
     const body = rows.map((row) => {
       const line = element("tr", { class: `${row.kind}${row.method && state.picked === row.method.name ? " picked" : ""}` });
       line.append(element("th", { scope: "row" }, row.name));
       for (const column of columns) {
         const value = row.values[column];
-        const cell = element("td", { class: row.kind === "measured" && value === best[column] && measured.length > 1 ? "best" : null }, told(value));
+        const cell = element("td", { class: row.kind === "measured" && value != null && value === best[column] && measured.length > 1 ? "best" : null }, told(value));
         const spread = row.kind === "measured" && state.client < 0 && row.method.seeds.length > 1 && row.method.cases[column];
         if (spread) cell.append(element("span", { class: "quiet" }, ` ± ${told(spread[1])}`));
         line.append(cell);

@@ -15,7 +15,7 @@ test: .venv/dev browser docs
 	$(BIN)/pytest -n 2 -q
 
 docs: .venv/dev
-	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --jobs 2 docs build/docs
+	$(BIN)/python -m sphinx --fresh-env --fail-on-warning --keep-going --quiet docs build/docs
 
 # The report is tested in a real browser.
 browser:

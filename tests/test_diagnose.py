@@ -116,6 +116,25 @@ def test_images_classes_and_regression(tmp_path: Path) -> None:
         assert ("spectrum" in ways) == (task == "binary") and "contexts" in ways
 
 
+def test_held_out_data_are_used_where_there_are_enough(tmp_path: Path) -> None:
+    for holdout, enough in ((60, True), (6, False)):
+        options = ["--set", "data.contexts=2", "--set", "data.samples=60", "--set", f"data.holdout={holdout}"]
+        options += ["--set", "data.uneven=false", "--out", str(tmp_path / str(holdout))]
+        assert call(["run", str(tiny_file(tmp_path)), *options]) == 0
+        for client in diagnose(next((tmp_path / str(holdout)).rglob("events.jsonl")).parent).clients:
+            assert client.held_out == enough and ("held-out" in client.sentences["risk"]) == enough
+            assert [context.samples for context in client.contexts[:2]] == ([30, 30] if enough else [33, 33])
+
+
+def test_an_unfinished_run_is_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = (run / "events.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "events.jsonl").write_text("".join(lines[:-1]))
+    (tmp_path / "checkpoint.pt").write_bytes((run / "checkpoint.pt").read_bytes())
+    capsys.readouterr()
+    assert call(["diagnose", str(tmp_path)]) == 2
+    assert "is not finished" in capsys.readouterr().err
+
+
 def test_calibration_error_by_hand() -> None:
     y = torch.tensor([1.0, 1.0, 0.0, 0.0])
     sure = torch.full((4, 1), 100.0)  # says 1 with certainty, right half of the time

@@ -56,7 +56,7 @@ class Hint:
 class ClientDiagnosis:
     client: str
     personal: bool  # it predicts with a model of its own
-    held_out: bool  # seen contexts are measured on validation data, not on training data
+    held_out: bool  # every seen context is measured on validation data, not on training data
     contexts: list[Context]
     gap_seen: float | None  # largest less smallest risk over the contexts of training; None where there is only one
     gap: float | None  # the same over all contexts, those of the test included
@@ -98,28 +98,33 @@ def diagnose(place: Path) -> Diagnosis:
     return Diagnosis(trial.id, trial.label, opened.federation.name, opened.federation.task, told, summary)
 
 
-def samples_of(opened: Opened, client: int, all_rows: bool = False) -> list[Samples]:
-    """The client's data by context, seen ones first, then those of the test.
+def samples_of(opened: Opened, client: int, all_rows: bool = False) -> tuple[list[Samples], bool]:
+    """The client's data by context, seen ones first, then those of the test; whether all seen ones are held out.
 
-    Seen ones as held out for validation where there is such a part, since a model is better on what it was trained on;
-    or all rows of them, to look at relations that need many.
+    Seen ones as held out for validation where there are enough, since a model is better on what it was trained on; or
+    all rows of them, to look at relations that need many.
     """
     federation = opened.federation
-    splits = [federation.train] if federation.validation is None or all_rows else []
-    splits += [federation.validation] if federation.validation is not None else []
     names = context_names(federation)
-    seen = []
+    seen, held_out = [], not all_rows
     for k in federation.train.context[client].unique().tolist():
-        masks = [split.context[client] == k for split in splits]
-        x = torch.cat([split.x[client][mask] for split, mask in zip(splits, masks, strict=True)])
-        y = torch.cat([split.y[client][mask] for split, mask in zip(splits, masks, strict=True)])
-        if k >= 0 and len(y):
-            seen.append(Samples(names[k], True, x, y))
+        if k < 0:
+            continue
+        rows = [_rows_of(split, client, k) for split in (federation.validation, federation.train) if split is not None]
+        enough = federation.validation is not None and len(rows[0][1]) >= LEAST_SAMPLES and not all_rows
+        held_out = held_out and enough
+        x, y = rows[0] if enough else tuple(map(torch.cat, zip(*rows, strict=True)))
+        seen.append(Samples(names[k], True, x, y))
     taken = {part.context for part in seen}
     tests = [
         _whole(f"{name} (test)" if name in taken else name, split, client) for name, split in federation.tests.items()
     ]
-    return [*seen, *(part for part in tests if len(part.y))]
+    return [*seen, *(part for part in tests if len(part.y))], held_out
+
+
+def _rows_of(split: Split, client: int, context: int) -> tuple[Tensor, Tensor]:
+    mask = split.context[client] == context
+    return split.x[client][mask], split.y[client][mask]
 
 
 def _whole(name: str, split: Split, client: int) -> Samples:
@@ -130,7 +135,7 @@ def _whole(name: str, split: Split, client: int) -> Samples:
 def _diagnose_client(opened: Opened, client: int) -> ClientDiagnosis:
     federation, params = opened.federation, opened.lead(client)
     task = federation.task
-    parts, whole = samples_of(opened, client), samples_of(opened, client, all_rows=True)
+    (parts, held_out), (whole, _) = samples_of(opened, client), samples_of(opened, client, all_rows=True)
     logits = [opened.model.apply(params, part.x) for part in parts]
     contexts = [_context(task, part, z) for part, z in zip(parts, logits, strict=True)]
     seen = [context for context in contexts if context.seen]
@@ -148,7 +153,7 @@ def _diagnose_client(opened: Opened, client: int) -> ClientDiagnosis:
     return ClientDiagnosis(
         client=opened.clients[client],
         personal=opened.personal is not None,
-        held_out=federation.validation is not None,
+        held_out=held_out,
         contexts=contexts,
         gap_seen=None if only_one else _spread([context.risk for context in seen]),
         gap=_spread([context.risk for context in contexts]) if len(contexts) > 1 else None,

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from commands import command, environment, perinvfl, tiny_file, untimed
+from commands import command, environment, perinvfl, start, tiny_file, untimed
 
 from perinvfl.cli import call
 
@@ -20,10 +20,7 @@ SECOND = '\n[[algorithm]]\nname = "fedavg"\nlearning_rate = 0.1\n'
 
 def start_and_stop(file: Path, out: Path, *options: str) -> tuple[int, str, str]:
     """Begin a long run, press Ctrl-C once there is something to go on from; exit code, stdout, stderr."""
-    process = subprocess.Popen(
-        command("run", file, "--out", out, *options),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
-    )  # fmt: skip
+    process = start("run", file, "--out", out, *options)
     while not list(out.rglob("checkpoint.pt")):
         time.sleep(0.05)
         assert process.poll() is None
@@ -52,10 +49,7 @@ def test_ctrl_c_tells_the_exact_command_and_it_goes_on(tmp_path: Path) -> None:
 
 def test_ctrl_c_elsewhere_names_its_own_command(tmp_path: Path) -> None:
     file = tiny_file(tmp_path, rounds=100_000)
-    process = subprocess.Popen(
-        command(file, "--out", tmp_path / "runs", module="perinvfl.train"),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
-    )  # fmt: skip
+    process = start(file, "--out", tmp_path / "runs", module="perinvfl.train")
     while not list((tmp_path / "runs").rglob("checkpoint.pt")):
         time.sleep(0.05)
         assert process.poll() is None

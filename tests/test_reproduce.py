@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from perinvfl.cli import call
+from perinvfl.experiment import Effort, read_experiment
 from perinvfl.records import read_packed
-from perinvfl.reproduce import CHOSEN, LEFT_OUT, SEARCH, Effort, Published, read_published, reproduce
+from perinvfl.reproduce import CHOSEN, LEFT_OUT, SEARCH, Published, read_published, reproduce
 from perinvfl.select import RULES
 
 FILE = """
@@ -40,7 +41,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Published, lis
     folder = tmp_path_factory.mktemp("published")
     (folder / "small.toml").write_text(FILE)
     said: list[str] = []
-    return folder, reproduce(folder / "small.toml", folder / "out", EFFORT, together=64, say=said.append), said
+    return (
+        folder,
+        reproduce(read_experiment(folder / "small.toml"), folder / "out", EFFORT, together=64, say=said.append),
+        said,
+    )
 
 
 def test_every_method_gets_the_same(made: tuple[Path, Published, list[str]]) -> None:
@@ -66,7 +71,7 @@ def test_left_out_runs_hold_no_test_result(made: tuple[Path, Published, list[str
 def test_what_is_there_is_not_made_again(made: tuple[Path, Published, list[str]]) -> None:
     folder, published, _ = made
     said: list[str] = []
-    again = reproduce(folder / "small.toml", folder / "out", EFFORT, together=64, say=said.append)
+    again = reproduce(read_experiment(folder / "small.toml"), folder / "out", EFFORT, together=64, say=said.append)
     assert len(said) == 3 and not any("done in" in line for line in said)
     assert [run.events for run in again.chosen] == [run.events for run in published.chosen]
 

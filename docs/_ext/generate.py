@@ -18,6 +18,7 @@ from sphinx.errors import ExtensionError
 
 from perinvfl.algorithms import ALGORITHMS, settings_of
 from perinvfl.cli.app import app as commands
+from perinvfl.contexts import ContextSettings
 from perinvfl.data import BENCHMARKS
 from perinvfl.models import ModelSettings
 from perinvfl.simulate import Training
@@ -126,6 +127,7 @@ def settings_page() -> str:
         "What an experiment file may say. Algorithms have [pages of their own](algorithms/index.md).",
     ]
     parts += ["## [training]", settings_table(dataclasses.fields(Training))]
+    parts += ["## [contexts]", settings_table(dataclasses.fields(ContextSettings))]
     parts += ["## [model]", settings_table(dataclasses.fields(ModelSettings))]
     for name, benchmark in BENCHMARKS.items():
         parts += [f'## [data] benchmark = "{name}"', f"{benchmark.doc.capitalize()}."]

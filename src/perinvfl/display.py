@@ -93,14 +93,19 @@ class Live(Watch):
             self.progress.update(self.task, told=f"{self.risk}  {self.mean}", **fields)  # type: ignore[arg-type]
 
 
+TITLES = {"accuracy": "accuracy", "balanced": "class-balanced accuracy", "worst-group": "worst-group accuracy"}
+
+
 def show_table(console: Console, table: Table) -> None:
     """All columns where they fit; on a narrow terminal the paper's own, and a word on how to see the rest."""
     header, rows = cells(table)
     columns = len(header)
     widths = [max(len(line[column]) for line in [header, *(row for _, row in rows)]) + 3 for column in range(columns)]
     if sum(widths) + 1 > console.width:
-        columns = len(table.spectrum) + 3  # up to the worst case
-    shown = RichTable(title=f"{table.benchmark}: accuracy in percent by p_test", title_justify="left", expand=False)
+        columns = len(table.spectrum) + 3 + (2 if table.rows[0].by_group else 0)  # to the worst case, the worst group
+    shown = RichTable(
+        title=f"{table.benchmark}: {TITLES[table.score]} in percent by p_test", title_justify="left", expand=False
+    )
     for number, title in enumerate(header[:columns]):
         shown.add_column(title, justify="left" if number == 0 else "right", no_wrap=number > 0)
     for kind, row in rows:

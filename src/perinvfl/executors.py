@@ -20,6 +20,8 @@ from perinvfl.federation import Split
 from perinvfl.problem import Batches, Problem
 from perinvfl.tree import Params
 
+PIECE = 2**20  # most numbers that one model looks at in one go when it is only measured
+
 
 class Task(NamedTuple):
     """What the clients taking part in a round are given."""
@@ -41,7 +43,13 @@ class Executor(Protocol):
     def personal(self, server: ServerState, states: Any, task: Task) -> Params:  # [T, n, ...]
         ...
 
-    def measure(self, params: Params, tests: list[Split]) -> Tensor:  # [T, n, number of tests]
+    def measure(self, params: Params, tests: list[Split]) -> Tensor:  # [T, n, number of tests, 1 + groups]
+        ...
+
+    def predict(self, params: Params, x: Tensor) -> Tensor:  # [T, n, M, outputs] logits
+        ...
+
+    def statistics(self, params: Params, x: Tensor) -> Params:  # [T, n, ...] of a model that has them, on x [T, n, B]
         ...
 
 
@@ -113,7 +121,7 @@ class Loop:
         def job(place: tuple[int, int]) -> tuple[Upload, ClientState]:
             t, i = place
             algorithm = for_client(self.algorithms[t], int(task.ids[t, i]))
-            return algorithm.take_part(self.problem, broadcasts[t][i], states[t][i], _batches(task, t, i))
+            return algorithm.take_part(self.problem, broadcasts[t][i], states[t][i], self._batches(task, t, i))
 
         update: list[Params] = [{} for _ in range(trials)]
         new_risks = torch.empty(trials, n, device=task.ids.device)
@@ -140,7 +148,7 @@ class Loop:
         def job(place: tuple[int, int]) -> Params:
             t, i = place
             algorithm = for_client(self.algorithms[t], int(task.ids[t, i]))
-            return algorithm.personal(self.problem, broadcasts[t][i], states[t][i], _batches(task, t, i))
+            return algorithm.personal(self.problem, broadcasts[t][i], states[t][i], self._batches(task, t, i))
 
         return tree.split_axis(tree.stack(list(self._spread(job, _places(trials, n)))), trials)
 
@@ -149,11 +157,34 @@ class Loop:
         trials, n = next(iter(params.values())).shape[:2]
 
         def job(place: tuple[int, int]) -> Tensor:
-            shares = [Split(*(part[place] for part in test)) for test in tests]
             own = tree.map(lambda leaf: leaf[place], params)
-            return torch.stack([_measure(self.problem, own, share) for share in shares])
+            logits = {key: _predict(self.problem, own, x[place]) for key, x in _distinct(tests).items()}
+            return torch.stack(
+                [_measure(self.problem, logits[id(test.x)], test.y[place], test.context[place]) for test in tests]
+            )
 
         return torch.stack(list(self._spread(job, _places(trials, n)))).unflatten(0, (trials, n))
+
+    @threads(1)
+    def predict(self, params: Params, x: Tensor) -> Tensor:
+        def job(place: tuple[int, int]) -> Tensor:
+            return _predict(self.problem, tree.map(lambda leaf: leaf[place], params), x[place])
+
+        return torch.stack(list(self._spread(job, _places(*x.shape[:2])))).unflatten(0, x.shape[:2])
+
+    @threads(1)
+    def statistics(self, params: Params, x: Tensor) -> Params:
+        assert self.problem.model.statistics is not None
+        measure, places = self.problem.model.statistics, _places(*x.shape[:2])
+
+        def job(place: tuple[int, int]) -> Params:
+            return measure(tree.map(lambda leaf: leaf[place], params), x[place])
+
+        return tree.split_axis(tree.stack(list(self._spread(job, places))), x.shape[0])
+
+    def _batches(self, task: Task, t: int, i: int) -> Batches:
+        data = Split(*(part[t, i] for part in task.data))
+        return self.problem.batches(data, None if task.places is None else task.places[t, i])
 
     def _broadcast(self, t: int, server: ServerState, task: Task) -> list[Broadcast]:
         sent = self.algorithms[t].broadcast(_row(server, t), task.ids[t])
@@ -191,7 +222,7 @@ class Batched:
     def clients(self, server: ServerState, states: ClientState, task: Task) -> Any:
         def one(hyper: dict[str, Tensor], broadcast: Broadcast, state: ClientState, data: Split, places: Any) -> Any:
             algorithm = with_settings(self.base, hyper)
-            return algorithm.take_part(self.problem, broadcast, state, Batches(data, places))
+            return algorithm.take_part(self.problem, broadcast, state, self.problem.batches(data, places))
 
         uploads, states = self._over_clients(one, server, states, task)
         weights = task.weights
@@ -207,15 +238,27 @@ class Batched:
     def personal(self, server: ServerState, states: ClientState, task: Task) -> Params:
         def one(hyper: dict[str, Tensor], broadcast: Broadcast, state: ClientState, data: Split, places: Any) -> Params:
             algorithm = with_settings(self.base, hyper)
-            return algorithm.personal(self.problem, broadcast, state, Batches(data, places))
+            return algorithm.personal(self.problem, broadcast, state, self.problem.batches(data, places))
 
         return self._over_clients(one, server, states, task)
 
     def measure(self, params: Params, tests: list[Split]) -> Tensor:
         trials = next(iter(params.values())).shape[0]
         flat = tree.flatten_axes(params)
-        one = torch.vmap(lambda p, share: _measure(self.problem, p, share))
-        return torch.stack([one(flat, tree.flatten_axes(test)) for test in tests], -1).unflatten(0, (trials, -1))
+        predict = torch.vmap(lambda p, x: _predict(self.problem, p, x))
+        one = torch.vmap(lambda logits, y, context: _measure(self.problem, logits, y, context))
+        logits = {key: predict(flat, x.flatten(0, 1)) for key, x in _distinct(tests).items()}
+        told = [one(logits[id(test.x)], test.y.flatten(0, 1), test.context.flatten(0, 1)) for test in tests]
+        return torch.stack(told, 1).unflatten(0, (trials, -1))
+
+    def predict(self, params: Params, x: Tensor) -> Tensor:
+        one = torch.vmap(lambda p, own: _predict(self.problem, p, own))
+        return one(tree.flatten_axes(params), x.flatten(0, 1)).unflatten(0, x.shape[:2])
+
+    def statistics(self, params: Params, x: Tensor) -> Params:
+        assert self.problem.model.statistics is not None
+        measured = torch.vmap(self.problem.model.statistics)(tree.flatten_axes(params), x.flatten(0, 1))
+        return tree.split_axis(measured, x.shape[0])
 
     def _over_clients(self, one: Callable[..., Any], server: ServerState, states: ClientState, task: Task) -> Any:
         trials, n = task.ids.shape
@@ -256,17 +299,23 @@ def stack_settings(
     return server, client
 
 
-def _measure(problem: Problem, params: Params, share: Split) -> Tensor:
-    return risks.measure(problem.task, problem.model.apply(params, share.x), share.y, share.context)
+def _distinct(tests: list[Split]) -> dict[int, Tensor]:
+    """The inputs of all tests, each once: test contexts may share theirs, and the models need not look twice."""
+    return {id(test.x): test.x for test in tests}
+
+
+def _predict(problem: Problem, params: Params, x: Tensor) -> Tensor:
+    """Logits of one client's samples, in pieces where the samples are large: many models do this at once."""
+    piece = max(1, PIECE // x[0].numel())
+    return torch.cat([problem.model.apply(params, part) for part in x.split(piece)])
+
+
+def _measure(problem: Problem, logits: Tensor, y: Tensor, context: Tensor) -> Tensor:
+    return risks.measure(problem.task, logits, y, context, problem.groups)
 
 
 def _row(stacked: Any, t: int) -> Any:
     return tree.over(lambda leaf: leaf[t], stacked)
-
-
-def _batches(task: Task, t: int, i: int) -> Batches:
-    data = Split(*(part[t, i] for part in task.data))
-    return Batches(data, None if task.places is None else task.places[t, i])
 
 
 def _add(total: Params, part: Params, share: float) -> Params:

@@ -7,18 +7,20 @@ seeds = [0, 1]
 [data]
 benchmark = "rc_mnist"        # and any setting of that benchmark
 
+[contexts]                    # see ContextSettings
 [model]                       # see ModelSettings
 [training]                    # see Training
 rounds = 50
 
 [[algorithm]]                 # one or more
 name = "perinvfl"             # and any setting of that algorithm
-beta = 0.5
-data.grayscale = true         # data, model and training settings for this algorithm alone
+beta = 0.5                    # for a search, also a range: {from = 0.1, to = 10} or {one_of = [0.5, 1]}
+data.grayscale = true         # data, contexts, model and training settings for this algorithm alone
 ```
 """
 
 import dataclasses
+import math
 import re
 import tomllib
 from dataclasses import dataclass
@@ -26,16 +28,21 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from perinvfl import config
+from perinvfl import config, hyper
 from perinvfl.algorithms import ALGORITHMS
 from perinvfl.algorithms.base import Algorithm
 from perinvfl.algorithms.irm import Penalized
+from perinvfl.contexts import ContextSettings
 from perinvfl.data import BENCHMARKS, build_federation
 from perinvfl.errors import UserError
 from perinvfl.federation import Federation
 from perinvfl.models import ModelSettings
 from perinvfl.records import run_id
+from perinvfl.reference import infer_contexts
 from perinvfl.simulate import Training
+
+GIVEN = ContextSettings()
+PARTS = ("data", "contexts", "model", "training")
 
 
 @dataclass(frozen=True)
@@ -51,16 +58,20 @@ class Trial:
     algorithm: Algorithm
     seed: int
     held: frozenset[str] = frozenset()  # settings named in the file: a search leaves them alone
+    contexts: ContextSettings = GIVEN
+    ranges: tuple[tuple[str, hyper.Range], ...] = ()  # where a search is to look, instead of the declared ranges
 
     def asked(self) -> dict[str, Any]:
         """The full configuration as plain values; its hash is the run's id."""
-        settings = dataclasses.asdict(self.algorithm)
+        settings = hyper.asked(self.algorithm)
         for name in self.algorithm.unused:
-            settings.pop(name)
+            settings.pop(name, None)
+        inferred = {} if self.contexts.infer == "given" else {"contexts": hyper.asked(self.contexts)}
         return {
-            "data": {"benchmark": self.benchmark, **dataclasses.asdict(self.data)},
-            "model": dataclasses.asdict(self.model),
-            "training": dataclasses.asdict(self.training),
+            "data": {"benchmark": self.benchmark, **hyper.asked(self.data)},
+            **inferred,
+            "model": self.model.asked(),
+            "training": hyper.asked(self.training),
             "algorithm": {"name": self.algorithm_name, "label": self.label, **settings},
             "seed": self.seed,
         }
@@ -75,7 +86,19 @@ class Trial:
         return f"{words}-seed{self.seed}-{self.id}"
 
     def federation(self) -> Federation:
-        return _federation(self.benchmark, self.data, self.seed)
+        if self.contexts.infer == "given":
+            return _federation(self.benchmark, self.data, self.seed)
+        return _inferred(self.benchmark, self.data, self.seed, self.contexts, self.model, self.training)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much a published table spends, on each method alike (`python -m perinvfl.reproduce`)."""
+
+    trials: int = hyper.hyper(48, "settings of each method in the search", least=1)
+    finalists: int = hyper.hyper(10, "best settings of each method that are looked at further", least=1)
+    leave_out: bool = hyper.hyper(True, "train the finalists by `source` with each client left out")
+    seeds: tuple[int, ...] = hyper.hyper((101, 102, 103, 104, 105), "fresh seeds, none of them used in the search")
 
 
 @lru_cache(maxsize=16)  # some 200 MB each at full size
@@ -83,10 +106,18 @@ def _federation(benchmark: str, settings: Any, seed: int) -> Federation:
     return build_federation(benchmark, settings, seed)
 
 
+@lru_cache(maxsize=16)
+def _inferred(
+    benchmark: str, settings: Any, seed: int, contexts: ContextSettings, model: ModelSettings, training: Training
+) -> Federation:
+    return infer_contexts(_federation(benchmark, settings, seed), seed, contexts, model, training)
+
+
 @dataclass(frozen=True)
 class Experiment:
     name: str
     trials: tuple[Trial, ...]
+    effort: Effort = Effort()
 
 
 def read_experiment(path: Path, overrides: list[str] | None = None) -> Experiment:
@@ -105,7 +136,7 @@ def read_experiment(path: Path, overrides: list[str] | None = None) -> Experimen
 
 
 def build_experiment(table: dict[str, Any], default_name: str = "experiment") -> Experiment:
-    known = ["name", "seeds", "data", "model", "training", "algorithm"]
+    known = ["name", "seeds", "search", *PARTS, "algorithm"]
     for key in table:
         if key not in known:
             raise UserError(f"{key} is not a setting{config.suggest(key, known)}")
@@ -126,16 +157,21 @@ def build_experiment(table: dict[str, Any], default_name: str = "experiment") ->
         where = f"algorithm[{number}]"
         if not isinstance(entry, dict):
             raise UserError(f"{where} must be a table with a name.")
+        entry, ranges = _ranges(entry, where)
         kind, label, algorithm, rest = _algorithm(entry, where)
         benchmark, data = _data(_merged(table, rest, "data"))
         model = config.build(ModelSettings, _merged(table, rest, "model"), "model")
         training = config.build(Training, _merged(table, rest, "training"), "training")
-        held = frozenset(entry)
-        trials += [Trial(benchmark, data, model, training, kind, label, algorithm, seed, held) for seed in seeds]
+        contexts = config.build(ContextSettings, _merged(table, rest, "contexts"), "contexts")
+        held = frozenset(entry) - frozenset(dict(ranges))
+        trials += [
+            Trial(benchmark, data, model, training, kind, label, algorithm, seed, held, contexts, ranges)
+            for seed in seeds
+        ]
     _check_clients(trials)
     _check_labels(trials)
     _check_batches(trials)
-    return Experiment(name, tuple(trials))
+    return Experiment(name, tuple(trials), config.build(Effort, table.get("search", {}), "search"))
 
 
 def _data(table: Any) -> tuple[str, Any]:
@@ -156,10 +192,33 @@ def _merged(table: dict[str, Any], own: dict[str, Any], part: str) -> Any:
     return {**shared, **extra} if isinstance(shared, dict) and isinstance(extra, dict) else shared
 
 
+def _ranges(entry: dict[str, Any], where: str) -> tuple[dict[str, Any], tuple[tuple[str, hyper.Range], ...]]:
+    """The entry with the middle or the first of each search range in its place, and the ranges.
+
+    A range is written `beta = {from = 0.1, to = 10}` or `beta = {one_of = [0, 1]}`.
+    """
+    found: dict[str, hyper.Range] = {}
+    plain = dict(entry)
+    for key, value in entry.items():
+        if not isinstance(value, dict) or key in PARTS:
+            continue
+        ends, options = (value.get("from"), value.get("to")), value.get("one_of")
+        if set(value) == {"one_of"} and isinstance(options, list) and options:
+            found[key], plain[key] = hyper.OneOf(tuple(options)), options[0]
+        elif set(value) == {"from", "to"} and all(isinstance(end, int | float) and end > 0 for end in ends):
+            low, high = sorted(map(float, ends))  # type: ignore[arg-type]
+            found[key], plain[key] = hyper.LogUniform(low, high), math.sqrt(low * high)
+        else:
+            raise UserError(
+                f"{where}.{key}: a search range is {{from = 0.1, to = 10}} with both above 0, or {{one_of = [1, 2]}}."
+            )
+    return plain, tuple(found.items())
+
+
 def _algorithm(entry: dict[str, Any], where: str) -> tuple[str, str, Algorithm, dict[str, Any]]:
-    """Its name, its label, the algorithm, and the data, model and training settings that are for it alone."""
+    """Its name, its label, the algorithm, and the settings of other parts that are for it alone."""
     settings = dict(entry)
-    rest: dict[str, Any] = {part: settings.pop(part) for part in ("data", "model", "training") if part in settings}
+    rest: dict[str, Any] = {part: settings.pop(part) for part in PARTS if part in settings}
     name = settings.pop("name", None)
     if not isinstance(name, str) or name not in ALGORITHMS:
         raise UserError(f'{where}.name = "{name}" is not known{config.suggest(str(name), list(ALGORITHMS))}')
@@ -202,14 +261,8 @@ def _check_labels(trials: list[Trial]) -> None:
 
 def _apply(table: dict[str, Any], override: str) -> None:
     """Set one value: `training.rounds=5`, `algorithm.beta=0.1` (all that have it) or `algorithm.perinvfl.beta=0.1`."""
-    path, separator, text = override.partition("=")
-    if not separator:
-        raise UserError(f"--set {override}: write it as key=value, such as training.rounds=5.")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text  # a bare word is a text
-    keys = path.strip().split(".")
+    path, value = parse_override(override)
+    keys = path.split(".")
     if keys[0] == "algorithm":
         _apply_to_algorithms(table.get("algorithm", []), keys[1:], value, override)
         return
@@ -218,6 +271,18 @@ def _apply(table: dict[str, Any], override: str) -> None:
         if not isinstance(table, dict):
             raise UserError(f"--set {override}: {key} is not a table of settings.")
     table[keys[-1]] = value
+
+
+def parse_override(override: str) -> tuple[str, Any]:
+    """`key=value`, the value written as in TOML."""
+    path, separator, text = override.partition("=")
+    if not separator:
+        raise UserError(f"--set {override}: write it as key=value, such as training.rounds=5.")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a bare word is a text
+    return path.strip(), value
 
 
 def _apply_to_algorithms(entries: Any, keys: list[str], value: Any, override: str) -> None:

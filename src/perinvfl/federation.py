@@ -6,6 +6,9 @@ from typing import Literal, NamedTuple
 from torch import Tensor
 
 Task = Literal["binary", "multiclass", "regression"]
+# What inferred contexts are for. In all but "given", a training context is 2 · (given context) + (whether the
+# reference model is wrong), or, inferred softly, the share by which a sample belongs to the wrong ones.
+ContextUse = Literal["given", "balance", "discount", "judge"]
 
 
 class Split(NamedTuple):
@@ -13,7 +16,7 @@ class Split(NamedTuple):
 
     x: Tensor  # [N, M, ...]
     y: Tensor  # [N, M] float for binary and regression, int64 for multiclass
-    context: Tensor  # [N, M] int64: which context a sample came from; -1 is padding, which comes last
+    context: Tensor  # [N, M] int64: which context a sample came from; -1 is padding, last in what is trained on
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,19 @@ class Schema:
 
 
 @dataclass(frozen=True)
+class Augmentation:
+    """Random views of training images, all made on the device from one number per sample."""
+
+    flip: bool = False  # mirrored or not
+    crop: int = 0  # shifted by at most so many pixels each way, what is missing mirrored from within
+
+    @property
+    def views(self) -> int:
+        """How many views of one image there are; 1: the image itself alone."""
+        return (1 + self.flip) * (2 * self.crop + 1) ** 2
+
+
+@dataclass(frozen=True)
 class Federation:
     """The data of one federated problem.
 
@@ -56,6 +72,11 @@ class Federation:
     validation: Split | None = None  # held out from the clients' own training contexts
     notes: dict[str, object] = field(default_factory=dict)  # facts for the record (constant predictor, ...)
     schema: Schema = field(default_factory=Schema)
+    groups: tuple[str, ...] = ()  # names of (class, context) pairs of a binary task's tests, by 2 · class + context
+    augmentation: Augmentation = Augmentation()
+    split: ContextUse = "given"
+    inferred: dict[str, Split] = field(default_factory=dict)  # held-out data by inferred context, as further tests
+    infer_every: int = 0  # rounds after which contexts are inferred again, from the global model of the time
 
     @property
     def clients(self) -> int:

@@ -6,6 +6,7 @@ One declaration serves the typed TOML reader, `perinvfl list`, and random search
 import dataclasses
 import math
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,11 +65,17 @@ def hyper(
     above: float | None = None,
     most: float | None = None,
     stacks: bool = False,
+    later: bool = False,
 ) -> Any:
-    """Declare one field. `stacks`: a whole number that may still differ between the trials of one batched sweep."""
+    """Declare one field.
+
+    stacks: a whole number that may still differ between the trials of one batched sweep. later: a field younger than
+    published records, which does not enter a run's name while it is at its default.
+    """
     bounds = {"least": least, "above": above, "most": most}
     return dataclasses.field(
-        default=default, metadata={"doc": doc, "symbol": symbol, "search": search, "stacks": stacks, **bounds}
+        default=default,
+        metadata={"doc": doc, "symbol": symbol, "search": search, "stacks": stacks, "later": later, **bounds},
     )
 
 
@@ -88,6 +95,15 @@ def check_bounds(settings: Any, where: str) -> None:
                 raise UserError(f"{where}.{field.name} = {value}: must be at most {most}.")
 
 
+def asked(settings: Any) -> dict[str, Any]:
+    """All settings as plain values, but for later ones at their default."""
+    return {
+        field.name: value
+        for field, value in zip(dataclasses.fields(settings), dataclasses.astuple(settings), strict=True)
+        if not (field.metadata.get("later") and value == field.default)
+    }
+
+
 def _numbers(value: Any) -> list[float]:
     if isinstance(value, bool):
         return []
@@ -98,12 +114,9 @@ def _numbers(value: Any) -> list[float]:
     return []
 
 
-def draw(settings: Any, rng: random.Random, held: frozenset[str]) -> Any:
-    """A random setting: every field with a search range is drawn anew, except those held."""
-    drawn = {
-        field.name: field.metadata["search"].draw(rng, settings)
-        for field in dataclasses.fields(settings)
-        if field.metadata.get("search") is not None
-    }
+def draw(settings: Any, rng: random.Random, held: frozenset[str], ranges: Mapping[str, Range] = {}) -> Any:
+    """A random setting: every field with a search range, its own or one given, is drawn anew, except those held."""
+    searched = {field.name: ranges.get(field.name, field.metadata["search"]) for field in dataclasses.fields(settings)}
+    drawn = {name: range_.draw(rng, settings) for name, range_ in searched.items() if range_ is not None}
     kept = {name: value for name, value in drawn.items() if name not in held and value is not None}
     return dataclasses.replace(settings, **kept)

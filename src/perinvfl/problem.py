@@ -2,62 +2,139 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from perinvfl import risks
-from perinvfl.federation import Split, Task
+from perinvfl.contexts import given_context, reference_answer, shortcut_log_odds
+from perinvfl.federation import Augmentation, ContextUse, Split, Task
 from perinvfl.models import Model
 from perinvfl.tree import Params
 
 # (logits, y, context) -> (what is minimised, what is told about it)
 Objective = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class OnFeatures:
+    """An objective that looks at the features before the last layer as well: (features, logits, y, context)."""
+
+    value: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+class Batch(NamedTuple):
+    """What one step looks at."""
+
+    x: Tensor  # [B, ...]
+    y: Tensor  # [B]
+    context: Tensor  # [B]
+    offset: Tensor | None = None  # [B] log-odds that an inferred shortcut already accounts for
+
+
 # (model, objective, params, batch) -> (gradient, what the objective tells)
-Gradient = Callable[[Model, Objective, Params, Split], tuple[Params, Tensor]]
+Gradient = Callable[[Model, Objective | OnFeatures, Params, Batch], tuple[Params, Tensor]]
 
 
 @dataclass(frozen=True)
 class Batches:
-    """One client's batches of one round: places in its data, [steps, B], or all of its data at every step."""
+    """One client's batches of one round: places in its data, [steps, B], or all of its data at every step.
+
+    Where images are augmented, a place is that of the sample plus the number of samples times the number of the view.
+    """
 
     data: Split
     places: Tensor | None
+    augmentation: Augmentation = Augmentation()
+    split: ContextUse = "given"
 
-    def __getitem__(self, step: int) -> Split:
+    def __getitem__(self, step: int) -> Batch:
+        x, y, context = self._drawn(step)
+        if self.split in ("given", "balance"):
+            return Batch(x, y, context)
+        offset = None
+        if self.split == "discount":
+            answer = reference_answer(y, context)
+            offset = torch.where(answer > 0.5, self._log_odds[1], self._log_odds[0])
+        return Batch(x, y, given_context(context), offset)
+
+    def _drawn(self, step: int) -> Split:
         if self.places is None:
             return self.data
-        return Split(*(part.index_select(0, self.places[step]) for part in self.data))
+        places, samples = self.places[step], self.data.y.shape[0]
+        if self.augmentation.views == 1:
+            return Split(*(part.index_select(0, places) for part in self.data))
+        places, view = places % samples, places // samples
+        x = augmented(self.data.x, places, view, self.augmentation)
+        return Split(x, *(part.index_select(0, places) for part in self.data[1:]))
+
+    @cached_property
+    def _log_odds(self) -> Tensor:
+        return shortcut_log_odds(self.data.y, self.data.context)
 
 
-def autograd_gradient(model: Model, objective: Objective, params: Params, batch: Split) -> tuple[Params, Tensor]:
+def augmented(images: Tensor, places: Tensor, view: Tensor, augmentation: Augmentation) -> Tensor:
+    """[B, C, H, W], channels last in memory: the images at these places, each in the view of its number."""
+    reach = augmentation.crop
+    span = 2 * reach + 1
+    down, right, mirrored = view % span, view // span % span, view // span**2 == 1
+
+    def lines(shift: Tensor, size: int) -> Tensor:  # [B, size] which line is shown where
+        line = torch.arange(size, device=images.device) + (shift - reach)[:, None]
+        return size - 1 - (size - 1 - line.abs()).abs()  # mirrored at both edges
+
+    rows, columns = lines(down, images.shape[-2]), lines(right, images.shape[-1])
+    columns = torch.where(mirrored[:, None], images.shape[-1] - 1 - columns, columns)
+    shown = images[places[:, None, None], :, rows[:, :, None], columns[:, None, :]]  # [B, H, W, C]
+    return shown.permute(0, 3, 1, 2)
+
+
+def autograd_gradient(
+    model: Model, objective: Objective | OnFeatures, params: Params, batch: Batch
+) -> tuple[Params, Tensor]:
     """For one client at a time: the ordinary tape, which costs least per call."""
     variables = {name: leaf.detach().requires_grad_() for name, leaf in params.items()}
     with torch.enable_grad():
-        value, told = objective(model.apply(variables, batch.x), batch.y, batch.context)
+        value, told = _value(model, objective, variables, batch)
     gradients = torch.autograd.grad(value, list(variables.values()))
     return dict(zip(variables, gradients, strict=True)), told.detach()
 
 
-def functional_gradient(model: Model, objective: Objective, params: Params, batch: Split) -> tuple[Params, Tensor]:
+def functional_gradient(
+    model: Model, objective: Objective | OnFeatures, params: Params, batch: Batch
+) -> tuple[Params, Tensor]:
     """For use under vmap."""
-    return _differentiate(model.apply, objective, params, *batch)
+    return _differentiate(model, objective, params, batch)
 
 
 def compiled_gradient() -> Gradient:
     """For one client at a time, as one compiled program: half the time of a step on a small batch."""
     differentiate = torch.compile(_differentiate, dynamic=False)
 
-    def gradient(model: Model, objective: Objective, params: Params, batch: Split) -> tuple[Params, Tensor]:
-        return differentiate(model.apply, objective, params, *batch)
+    def gradient(
+        model: Model, objective: Objective | OnFeatures, params: Params, batch: Batch
+    ) -> tuple[Params, Tensor]:
+        return differentiate(model, objective, params, batch)
 
     return gradient
 
 
 def _differentiate(
-    apply: Callable[[Params, Tensor], Tensor], objective: Objective, params: Params, x: Tensor, y: Tensor, c: Tensor
+    model: Model, objective: Objective | OnFeatures, params: Params, batch: Batch
 ) -> tuple[Params, Tensor]:
-    return torch.func.grad(lambda p: objective(apply(p, x), y, c), has_aux=True)(params)
+    return torch.func.grad(lambda p: _value(model, objective, p, batch), has_aux=True)(params)
+
+
+def _value(model: Model, objective: Objective | OnFeatures, params: Params, batch: Batch) -> tuple[Tensor, Tensor]:
+    features = model.features(params, batch.x)
+    logits = model.classify(params, features)
+    if batch.offset is not None:
+        logits = logits + batch.offset[:, None]
+    if isinstance(objective, OnFeatures):
+        return objective.value(features, logits, batch.y, batch.context)
+    return objective(logits, batch.y, batch.context)
 
 
 @dataclass(frozen=True)
@@ -65,15 +142,33 @@ class Problem:
     model: Model
     task: Task
     contexts: int  # K
-    clients: int  # N
     paired: bool  # mini-batches: use the unbiased penalty
     padded: bool  # some batch may hold samples that are only padding
     gradient_of: Gradient
+    augmentation: Augmentation = Augmentation()
+    groups: int = 0  # (class, context) pairs of the tests to count right answers of
+    split: ContextUse = "given"
+
+    @property
+    def over_contexts(self) -> bool:
+        """Whether the global loss, too, runs over a client's contexts: where they were inferred to be balanced."""
+        return self.split == "balance"
+
+    def batches(self, data: Split, places: Tensor | None) -> Batches:
+        return Batches(data, places, self.augmentation, self.split)
+
+    def members(self, context: Tensor) -> Tensor:
+        """[B, K] how far each sample belongs to each of the client's contexts."""
+        return risks.membership(context, self.contexts)
 
     def whole(self, context: Tensor) -> Tensor | None:
         """Membership in D_i as a whole; None where every sample is real."""
         return risks.whole(context, self.padded)
 
-    def gradient(self, objective: Objective, params: Params, batch: Split) -> tuple[Params, Tensor]:
+    def value(self, objective: Objective | OnFeatures, params: Params, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The objective at params on the batch, and what it tells."""
+        return _value(self.model, objective, params, batch)
+
+    def gradient(self, objective: Objective | OnFeatures, params: Params, batch: Batch) -> tuple[Params, Tensor]:
         """Gradient of the objective at params on the batch, and what the objective tells."""
         return self.gradient_of(self.model, objective, params, batch)

@@ -17,37 +17,25 @@ from typing import Any
 
 from perinvfl.checkpoint import writing
 from perinvfl.errors import UserError
-from perinvfl.experiment import Experiment, Trial, build_experiment, read_experiment
+from perinvfl.experiment import Effort, Experiment, Trial, build_experiment, read_experiment
 from perinvfl.records import Run, pack, read_packed, read_run
-from perinvfl.select import RULES, Choice, choose, view
+from perinvfl.select import RULES, Choice, Rule, View, choose, view
 from perinvfl.sweep import search
 from perinvfl.train import Plain, guarded, train
 
 SEARCH, LEFT_OUT, CHOSEN = "search.jsonl.xz", "left_out.jsonl.xz", "chosen.jsonl.xz"
 
 
-@dataclass(frozen=True)
-class Effort:
-    """How much is spent on each method alike."""
-
-    trials: int = 48
-    finalists: int = 10  # best by `source`, tried with each client left out; best by `oracle`, tried with fresh seeds
-    seeds: tuple[int, ...] = (101, 102, 103, 104, 105)  # none of them used in the search
-    overrides: tuple[str, ...] = ()
-
-
-REDUCED = Effort(
-    trials=4,
-    finalists=2,
-    seeds=(101, 102),
-    overrides=(
-        "training.rounds=60",
-        "training.batch_size=500",
-        "data.train_per_client=2500",
-        "data.holdout=250",
-        "data.test_per_client=500",
-    ),
+# A small version that a laptop finishes in minutes.
+REDUCED = Effort(trials=4, finalists=2, seeds=(101, 102))
+REDUCED_DIGITS = (
+    "training.rounds=60",
+    "training.batch_size=500",
+    "data.train_per_client=2500",
+    "data.holdout=250",
+    "data.test_per_client=500",
 )
+REDUCED_PHOTOGRAPHS = ("training.rounds=20", "training.evaluate_every=10", "training.batch_size=16", "model.width=8")
 
 
 @dataclass(frozen=True)
@@ -61,17 +49,36 @@ class Published:
     def methods(self) -> list[str]:
         return list(dict.fromkeys(method_of(run) for run in self.search))
 
-    def choices(self, rule_name: str) -> dict[str, Choice]:
-        """What a rule takes for each method.
+    def rules(self) -> list[str]:
+        """The rules that find something to look at in these records."""
+        return [name for name, rule in RULES.items() if any(view(rule, 0, [run]) for run in self.looked_at(rule))]
 
-        The oracle looks at the very runs it is reported on, as someone does who tunes on the test contexts: the best
-        of a search on one seed is often luck, and does not come again with another.
+    def looked_at(self, rule: Rule) -> list[Run]:
+        """Where a rule looks.
+
+        Two rules look at the very runs they are reported on: the oracle, as someone does who tunes on the test
+        contexts, and the worst inferred context, which looks at the clients' own held-out data, of which every run has
+        its own. The best of a search on one seed is often luck, and does not come again with another.
         """
-        looked_at = {"leave-one-client-out": self.left_out, "oracle": self.chosen or self.search}
-        source = looked_at.get(rule_name, self.search)
-        return {
-            method: _choice(rule_name, [run for run in source if method_of(run) == method]) for method in self.methods()
-        }
+        if rule.name == "leave-one-client-out":
+            return self.left_out
+        return (self.chosen or self.search) if rule.on_fresh_seeds else self.search
+
+    def choices(self, rule_name: str) -> dict[str, Choice]:
+        """What a rule takes for each method; what `source` takes for one that has nothing for the rule to look at.
+
+        A model of the shape alone has no shortcut that a reference model could show.
+        """
+        taken = {}
+        for method in self.methods():
+            for name in (rule_name, "source"):
+                seen = _views(name, [run for run in self.looked_at(RULES[name]) if method_of(run) == method])
+                if seen:
+                    taken[method] = choose(seen)
+                    break
+            else:
+                raise UserError(f"No record of {method} holds what {rule_name} looks at.")
+        return taken
 
     def runs_of(self, method: str, setting: int) -> list[Run]:
         """The fresh runs of one setting of a method."""
@@ -106,8 +113,9 @@ def setting_of(run: Run) -> int:
     return int(run.start["asked"]["algorithm"]["label"].partition(" #")[2].split()[0])
 
 
-def reproduce(file: Path, out: Path, effort: Effort, together: int, say: Callable[[str], None]) -> Published:
-    experiment = read_experiment(file, list(effort.overrides))
+def reproduce(
+    experiment: Experiment, out: Path, effort: Effort, together: int, say: Callable[[str], None]
+) -> Published:
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
 
@@ -123,18 +131,19 @@ def reproduce(file: Path, out: Path, effort: Effort, together: int, say: Callabl
         return [made[trial.id] for trial in trials]
 
     searched = stage(SEARCH, search(experiment, effort.trials, search_seed=0).trials)
-    left_out = stage(LEFT_OUT, _folds(Published(searched, [], []), effort.finalists))
+    folds = _folds(Published(searched, [], []), effort.finalists) if effort.leave_out else []
+    left_out = stage(LEFT_OUT, folds) if folds else []
     found = Published(searched, left_out, [])
     chosen = stage(CHOSEN, _fresh(found, effort.finalists, effort.seeds))
     return dataclasses.replace(found, chosen=chosen)
 
 
-def _choice(rule_name: str, runs: list[Run]) -> Choice:
+def _views(rule_name: str, runs: list[Run]) -> list[View]:
     settings = dict.fromkeys(setting_of(run) for run in runs)
     views = [
         view(RULES[rule_name], setting, [run for run in runs if setting_of(run) == setting]) for setting in settings
     ]
-    return choose([seen for seen in views if seen is not None])
+    return [seen for seen in views if seen is not None]
 
 
 def _finalists(found: Published, rule_name: str, count: int) -> list[Run]:
@@ -158,15 +167,15 @@ def _folds(found: Published, finalists: int) -> list[Trial]:
 
 
 def _fresh(found: Published, finalists: int, seeds: Sequence[int]) -> list[Trial]:
-    """Every setting that a rule takes, by its best or by its last round, and the oracle's finalists; fresh seeds."""
+    """Every setting that a rule takes, by its best or by its last round, and the finalists of rules that look at fresh
+    seeds, with each of those."""
     wanted: dict[tuple[str, int], None] = {}
-    for rule in RULES:
-        if rule == "leave-one-client-out" and not found.left_out:
-            continue
-        for method, choice in found.choices(rule).items():
+    for name in found.rules():
+        for method, choice in found.choices(name).items():
             wanted[method, choice.setting] = wanted[method, choice.last_setting] = None
-    for run in _finalists(found, "oracle", finalists):
-        wanted[method_of(run), setting_of(run)] = None
+        if RULES[name].on_fresh_seeds:
+            for run in _finalists(found, name, finalists):
+                wanted[method_of(run), setting_of(run)] = None
     by_name = {(method_of(run), setting_of(run)): run for run in found.search}
     return [_again(by_name[key], seed) for key in wanted for seed in seeds]
 
@@ -180,20 +189,37 @@ def _again(run: Run, seed: int, suffix: str = "", **data: Any) -> Trial:
     return build_experiment(table).trials[0]
 
 
+def _planned(given: argparse.Namespace) -> tuple[Experiment, Effort]:
+    experiment = read_experiment(given.file, given.set)
+    effort = experiment.effort
+    if given.reduced:
+        smaller = REDUCED_PHOTOGRAPHS if experiment.trials[0].model.kind == "resnet18" else REDUCED_DIGITS
+        experiment = read_experiment(given.file, [*smaller, *given.set])
+        effort = dataclasses.replace(REDUCED, leave_out=effort.leave_out)
+    named = {key: getattr(given, key) for key in ("trials", "finalists") if getattr(given, key) is not None}
+    if given.seeds is not None:
+        try:
+            named["seeds"] = tuple(int(seed) for seed in given.seeds.split(","))
+        except ValueError:
+            raise UserError(f"--seeds {given.seeds}: must be whole numbers with commas between them.") from None
+    return experiment, dataclasses.replace(effort, **named)
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m perinvfl.reproduce", description=__doc__)
     parser.add_argument("file", type=Path, help="experiment file of a table, such as experiments/rc_mnist.toml")
     parser.add_argument("--out", type=Path, required=True, help="folder for the three packed files")
     parser.add_argument("--reduced", action="store_true", help="a small version that a laptop finishes in minutes")
     parser.add_argument("--finalists", type=int, help="settings of each method tried with each client left out")
+    parser.add_argument("--trials", type=int, help="settings of each method in the search")
+    parser.add_argument("--seeds", help="fresh seeds for the settings chosen, such as 101,102,103")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="replace one setting")
     parser.add_argument("--together", type=int, default=64, help="most trials in one program")
     given = parser.parse_args(arguments)
-    effort = REDUCED if given.reduced else Effort()
-    if given.finalists is not None:
-        effort = dataclasses.replace(effort, finalists=given.finalists)
 
     def work() -> int:
-        reproduce(given.file, given.out, effort, given.together, lambda line: print(line, flush=True))
+        experiment, effort = _planned(given)
+        reproduce(experiment, given.out, effort, given.together, lambda line: print(line, flush=True))
         return 0
 
     again = sys.argv[1:] if arguments is None else arguments

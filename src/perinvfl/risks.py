@@ -33,7 +33,12 @@ def scale_gradients(task: Task, logits: Tensor, y: Tensor) -> Tensor:
 
 
 def membership(context: Tensor, contexts: int) -> Tensor:
-    """[B, K] one where a sample belongs to a context; padding belongs to none."""
+    """[B, K] one where a sample belongs to a context; padding belongs to none.
+
+    Shares (floats from 0 to 1) instead of labels say how far a sample belongs to the second of two contexts.
+    """
+    if context.is_floating_point():
+        return torch.stack([1 - context, context], 1) * (context >= 0)[:, None]
     return (context[:, None] == torch.arange(contexts, device=context.device)).to(torch.float32)
 
 
@@ -69,12 +74,19 @@ def raise_weights(q: Tensor, risks: Tensor, present: Tensor, step: float | Tenso
     return raised / raised.sum(-1, keepdim=True)
 
 
-def measure(task: Task, logits: Tensor, y: Tensor, context: Tensor) -> Tensor:
-    """Accuracy (mean squared error for regression) over the real samples."""
+def measure(task: Task, logits: Tensor, y: Tensor, context: Tensor, groups: int = 0) -> Tensor:
+    """[1 + groups] accuracy (mean squared error for regression) over the real samples, then how many samples of each
+    (class, context) of a binary task are right; group 2 · class + context."""
     if task == "binary":
         right = ((logits[:, 0] > 0) == (y > 0.5)).float()
     elif task == "multiclass":
         right = (logits.argmax(1) == y).float()
     else:
         right = (logits[:, 0] - y).square()
-    return context_means(right, whole(context))[0]
+    real = whole(context)
+    assert real is not None
+    score = torch.where(real.sum(0) > 0, context_means(right, real), torch.nan)  # nothing was measured on no samples
+    if not groups:
+        return score
+    group = torch.where(context < 0, -1, 2 * y.long() + context)
+    return torch.cat([score, (right[:, None] * membership(group, groups)).sum(0)])

@@ -5,11 +5,12 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from perinvfl import checkpoint, tree
 from perinvfl.errors import UserError
-from perinvfl.experiment import Trial, build_experiment
+from perinvfl.experiment import GIVEN, Trial, build_experiment
 from perinvfl.federation import Federation
 from perinvfl.models import Model, build_model
 from perinvfl.naming import client_names
@@ -23,7 +24,7 @@ from perinvfl.tree import Params
 class Opened:
     run: Run
     trial: Trial
-    federation: Federation
+    federation: Federation  # contexts as the data give them, whatever was inferred for training
     model: Model  # in float32, whatever it was trained in; takes the stripped parameters below
     personal: list[Params] | None  # one a client, where the method has personal models
     shared: Params | None  # the global model, where the method trains one
@@ -31,6 +32,11 @@ class Opened:
     @property
     def clients(self) -> list[str]:
         return client_names(self.federation.schema.clients, self.federation.clients)
+
+    def predict(self, params: Params, x: Tensor, chunk: int = 512) -> Tensor:
+        """[B, outputs] logits, some samples at a time."""
+        with torch.no_grad():
+            return torch.cat([self.model.apply(params, part) for part in x.split(chunk)])
 
     def lead(self, client: int) -> Params:
         """What this client predicts with."""
@@ -78,20 +84,20 @@ def open_run(place: Path) -> Opened:
         )
     saved = checkpoint.load(path)
     trial = trial_of(run)
-    federation = trial.federation()
-    simulation = _restored(trial, federation, saved, run.folder)
-    plain = build_model(trial.model, federation.shape, federation.outputs, "float32")
-    shared = None
+    given = dataclasses.replace(trial, contexts=GIVEN).federation()
+    simulation = _restored(trial, saved, run.folder)
+    # Of weights that a model began with, nothing is left to read.
+    plain = build_model(dataclasses.replace(trial.model, weights=""), given.shape, given.outputs, "float32")
+    shared, personal = None, None
     if trial.algorithm.has_global:
-        shared = tree.map(lambda leaf: leaf[0], simulation.server.params)
-    personal = None
+        shared = plain.strip(_pick(simulation._global_for(simulation.everyone), 0))
     if trial.algorithm.has_personal:
-        models = simulation.personal_models(simulation.everyone)  # [1, N, ...]
-        personal = [plain.strip(_pick(models, client)) for client in range(federation.clients)]
-    return Opened(run, trial, federation, plain, personal, None if shared is None else plain.strip(shared))
+        models = simulation._personal_for(simulation.everyone)  # [1, N, ...]
+        personal = [plain.strip(_pick(models, client)) for client in range(given.clients)]
+    return Opened(run, trial, given, plain, personal, shared)
 
 
-def _restored(trial: Trial, federation: Federation, saved: dict[str, Tensor], folder: Path) -> Simulation:
+def _restored(trial: Trial, saved: dict[str, Tensor], folder: Path) -> Simulation:
     """On this machine's CPU, with the executor whose states the checkpoint holds."""
     rows = "places" in saved
     training = dataclasses.replace(
@@ -99,7 +105,7 @@ def _restored(trial: Trial, federation: Federation, saved: dict[str, Tensor], fo
         precision="float32" if trial.training.precision == "tf32" else trial.training.precision,
     )  # fmt: skip
     simulation = Simulation(
-        [trial.algorithm], [federation], [trial.seed], training, trial.model, folder=folder / "at_rest"
+        [trial.algorithm], [trial.federation()], [trial.seed], training, trial.model, folder=folder / "at_rest"
     )
     try:
         simulation.restore(saved)

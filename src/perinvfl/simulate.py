@@ -9,8 +9,11 @@
 torch.Size([1, 3])
 """
 
+import dataclasses
+import math
 import os
 import shutil
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +22,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from perinvfl import tree
+from perinvfl import contexts, tree
 from perinvfl.algorithms.base import Algorithm, ClientState, ServerState
 from perinvfl.errors import UserError
 from perinvfl.executors import Batched, Executor, Loop, Task, check_alike
 from perinvfl.federation import Federation, Split
 from perinvfl.hyper import hyper
-from perinvfl.models import ModelSettings, Precision, build_model
+from perinvfl.models import ModelSettings, Precision, build_model, mix_statistics
 from perinvfl.problem import Gradient, Problem, autograd_gradient, compiled_gradient, functional_gradient
 from perinvfl.seeding import generator
 from perinvfl.store import Rows, Stacked, unstack
@@ -46,6 +49,9 @@ class Training:
     precision: Precision = hyper("float32", "arithmetic of the matrix products")
     compile: bool = hyper(False, "compile the gradient (loop executor, needs a C++ compiler): faster small batches")
     at_rest: Literal["memory", "disk"] = hyper("memory", "where states of clients that sit out are kept")
+
+
+STATISTICS_SAMPLES = 256  # of each client's training data, to measure what a batch norm predicts with
 
 
 class Simulation:
@@ -78,12 +84,15 @@ class Simulation:
             model=self.model,
             task=self.federation.task,
             contexts=self.federation.contexts,
-            clients=self.clients,
             paired=training.batch_size > 0,
             # Batches are drawn from real samples only.
             padded=training.batch_size == 0 and any(bool((f.train.context < 0).any()) for f in federations),
             gradient_of=pick_gradient(training, batched),
+            augmentation=self.federation.augmentation,
+            groups=len(self.federation.groups),
+            split=self.federation.split,
         )
+        self._check_images(federations)
         self.algorithms = algorithms
         self.executor: Executor = (
             Batched(algorithms, self.problem, self.clients, self.device)
@@ -92,13 +101,17 @@ class Simulation:
         )
         dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
         self.data = _stack_splits([f.train for f in federations], self.trials, self.device, dtype)
+        shared: dict[tuple[int, ...], Tensor] = {}  # tests that share their inputs go on doing so
         self.tests = {
-            name: _stack_splits([f.tests[name] for f in federations], self.trials, self.device, dtype)
+            name: _stack_splits([f.tests[name] for f in federations], self.trials, self.device, dtype, shared)
             for name in self.federation.tests
         }
         if self.federation.validation is not None:
             held_out = [f.validation for f in federations if f.validation is not None]
-            self.tests["validation"] = _stack_splits(held_out, self.trials, self.device, dtype)
+            self.tests["validation"] = _stack_splits(held_out, self.trials, self.device, dtype, shared)
+        for name in self.federation.inferred:
+            parts = [f.inferred[name] for f in federations]
+            self.tests[name] = _stack_splits(parts, self.trials, self.device, dtype, shared)
         self.sizes = torch.stack([f.sizes for f in federations]).expand(self.trials, -1)  # [T, N]
 
         starts = [
@@ -118,12 +131,16 @@ class Simulation:
         self.broken = torch.full((self.trials,), -1, device=self.device)
         if batched and training.fraction == 1:
             self.data = Split(*(part.contiguous() for part in self.data))
+        if self.federation.infer_every:
+            self.data = self.data._replace(context=self.data.context.clone())
         self._graph: _Graph | None = None
         self._can_capture = self.device.type == "cuda" and isinstance(self.store, Stacked) and training.fraction == 1
 
     def round(self) -> Tensor:
         """Do one round; the risks R(ν^t; D_i) of the clients that took part, [T, n]."""
         t = self.rounds_done
+        if self.federation.infer_every and t and t % self.federation.infer_every == 0:
+            self._infer_again()
         ids = self.participants(t)
         places = self.places(t, ids, self.algorithms[0].batches_per_round(), "batches")
         if self._can_capture:
@@ -136,19 +153,28 @@ class Simulation:
         return risks
 
     def evaluate(self, client_chunk: int = 64) -> dict[str, dict[str, Tensor]]:
-        """{"personal" | "global": {test context: [T, N]}} accuracy (mean squared error for regression)."""
+        """{"personal" | "global": {test context: [T, N]}} accuracy (mean squared error for regression).
+
+        Where tests have groups also {"personal groups" | "global groups": {test context: [T, N, groups]}}, the number
+        of right answers.
+        """
         kinds = [kind for kind in ("personal", "global") if getattr(self.algorithms[0], f"has_{kind}")]
         columns: dict[str, list[Tensor]] = {kind: [] for kind in kinds}
         for first in range(0, self.clients, client_chunk):
             ids = self.everyone[:, first : first + client_chunk] if self.clients > client_chunk else self.everyone
             tests = [self._share(test, ids) for test in self.tests.values()]
             for kind in kinds:
-                params = self.personal_models(ids) if kind == "personal" else self._global_for(ids)
+                params = self._personal_for(ids) if kind == "personal" else self._global_for(ids)
                 fine = torch.isfinite(_smallest(params)).flatten(1).all(1)  # fine-tuning may break what was sound
                 self.broken.copy_(torch.where((self.broken < 0) & ~fine, self.rounds_done, self.broken))
                 columns[kind].append(self.executor.measure(params, tests))
-        measured = {kind: torch.cat(parts, 1).cpu() for kind, parts in columns.items()}  # [T, N, tests]
-        return {kind: dict(zip(self.tests, table.unbind(-1), strict=True)) for kind, table in measured.items()}
+        measured = {kind: torch.cat(parts, 1).cpu() for kind, parts in columns.items()}  # [T, N, tests, 1 + groups]
+        told = {kind: dict(zip(self.tests, table[..., 0].unbind(-1), strict=True)) for kind, table in measured.items()}
+        if self.federation.groups:
+            for kind, table in measured.items():
+                counts = dict(zip(self.tests, table[..., 1:].unbind(-2), strict=True))
+                told[f"{kind} groups"] = {name: counts[name] for name in self.federation.tests}
+        return told
 
     def personal_models(self, ids: Tensor) -> Params:
         """What the clients ids [T, n] predict with now, [T, n, ...]."""
@@ -156,8 +182,27 @@ class Simulation:
         places = self.places(self.rounds_done, ids, steps, "fine-tuning") if steps else None
         return self.executor.personal(self.server, self._take(ids), self._task(ids, places))
 
+    def _personal_for(self, ids: Tensor) -> Params:
+        """Personal models as they predict: with the statistics of their own client's data, if they have any."""
+        params = self.personal_models(ids)
+        return params if self.model.statistics is None else params | self._statistics(params, ids)
+
     def _global_for(self, ids: Tensor) -> Params:
-        return tree.map(lambda leaf: leaf[:, None].expand(*ids.shape, *leaf.shape[1:]), self.server.params)
+        """The global model as each client predicts with it, with statistics mixed from all clients, if it has any."""
+        params = self.server.params
+        if self.model.statistics is not None:
+            # One client at a time: only the statistics are kept of each.
+            each = [self._statistics(_to_each(params, 1), self.everyone[:, i : i + 1]) for i in range(self.clients)]
+            together = {name: torch.cat([part[name] for part in each], 1) for name in each[0]}
+            params = params | mix_statistics(together, self._task(self.everyone, None).weights)
+        return _to_each(params, ids.shape[1])
+
+    def _statistics(self, params: Params, ids: Tensor) -> Params:
+        """Of models [T, n, ...], on evenly spaced training samples of the clients ids [T, n], none of them padding."""
+        sizes = self.sizes.to(ids.device).gather(1, ids)
+        places = torch.arange(STATISTICS_SAMPLES, device=ids.device) * sizes[..., None] // STATISTICS_SAMPLES
+        trial = torch.arange(self.trials, device=ids.device)[:, None, None]
+        return self.executor.statistics(params, self.data.x[trial, ids[..., None], places])
 
     def participants(self, round: int) -> Tensor:
         """[T, n] who takes part."""
@@ -175,24 +220,53 @@ class Simulation:
         size = self.training.batch_size
         if size == 0:
             return None
-        drawn = [
-            torch.randint(int(self.sizes[t, i]), (steps, size), generator=generator(seed, purpose, i, round))
-            for t, seed in enumerate(self.seeds)
-            for i in ids[t].tolist()
-        ]
-        return torch.stack(drawn).unflatten(0, (self.trials, -1)).to(self.device)
+        drawn: dict[tuple[int, int], Tensor] = {}  # trials of one seed draw alike
+        for t, seed in enumerate(self.seeds):
+            for i in ids[t].tolist():
+                if (seed, i) not in drawn:
+                    drawn[seed, i] = self._draw(seed, i, int(self.sizes[t, i]), (steps, size), round, purpose)
+        rows = [drawn[seed, i] for t, seed in enumerate(self.seeds) for i in ids[t].tolist()]
+        return torch.stack(rows).unflatten(0, (self.trials, -1)).to(self.device)
+
+    def _draw(self, seed: int, i: int, samples: int, shape: tuple[int, int], round: int, purpose: str) -> Tensor:
+        """Places in one client's data and, where images are augmented, the view of each."""
+        places = torch.randint(samples, shape, generator=generator(seed, purpose, i, round))
+        views = self.federation.augmentation.views
+        if views > 1:
+            drawn = torch.randint(views, shape, generator=generator(seed, "views", purpose, i, round))
+            places += self.data.y.shape[-1] * drawn
+        return places
+
+    def _check_images(self, federations: list[Federation]) -> None:
+        if self.training.batch_size == 0 and self.federation.augmentation.views > 1:
+            raise UserError("data.flip and data.crop need mini-batches; set training.batch_size.")
+        if self.problem.padded and self.model.statistics is not None:
+            raise UserError('model.norm = "batch" with clients of different sizes needs training.batch_size above 0.')
 
     def state(self) -> dict[str, Tensor]:
         """Everything needed to go on from here, by name."""
         saved = tree.named_leaves(tree.over(torch.clone, self.server), "server") | self.store.snapshot()
+        if self.federation.infer_every:
+            saved["contexts"] = self.data.context.clone()
         return saved | {"broken": self.broken.clone(), "rounds_done": torch.tensor(self.rounds_done)}
 
     def restore(self, saved: dict[str, Tensor]) -> None:
         self.server = tree.fill(self.server, saved, "server")
         self.store.restore(saved)
         self.broken = saved["broken"].to(self.device)
+        if self.federation.infer_every:
+            self.data.context.copy_(saved["contexts"])
         self.rounds_done = int(saved["rounds_done"])
         self._graph = None
+
+    def _infer_again(self) -> None:
+        """Each client splits its samples anew by the global model it has just received."""
+        fresh = torch.empty_like(self.data.context)
+        for i in range(self.clients):
+            logits = self.executor.predict(self._global_for(self.everyone[:, i : i + 1]), self.data.x[:, i : i + 1])
+            wrong = contexts.is_wrong(self.federation.task, logits[:, 0], self.data.y[:, i])
+            fresh[:, i] = contexts.split_context(contexts.given_context(self.data.context[:, i]), wrong)
+        self.data.context.copy_(fresh)  # in place: a captured round reads this very tensor
 
     def _advance(self, task: Task) -> Tensor:
         states = self._take(task.ids)
@@ -280,6 +354,44 @@ class _Graph:
         return self.risks
 
 
+def time_executors(
+    algorithms: Sequence[Algorithm],
+    federations: list[Federation],
+    seeds: list[int],
+    training: Training,
+    model: ModelSettings,
+) -> dict[str, float]:
+    """Seconds of one round by executor on this device; infinite where it does not fit into memory."""
+    seconds = {}
+    for kind in ("vmap", "loop"):
+        # One after another, each trial takes as long as the first: one tells for all.
+        trials = len(algorithms) if kind == "vmap" else 1
+        # States at rest on disk are left alone; what is timed is the arithmetic.
+        asked = dataclasses.replace(training, executor=kind, at_rest="memory")
+        try:
+            rival = Simulation(algorithms[:trials], federations[:trials], seeds[:trials], asked, model)
+            seconds[kind] = _round_seconds(rival) * len(algorithms) / trials
+            del rival
+        except torch.cuda.OutOfMemoryError:
+            seconds[kind] = math.inf
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+    return seconds
+
+
+def fastest(seconds: dict[str, float]) -> str:
+    return min(seconds, key=lambda kind: seconds[kind])
+
+
+def _round_seconds(simulation: Simulation) -> float:
+    """Of the second round: the first one also prepares."""
+    began = 0.0
+    for _ in range(2):
+        began = time.perf_counter()
+        float(simulation.round().sum())  # waits for the device
+    return time.perf_counter() - began
+
+
 def pick_device(asked: str) -> torch.device:
     if asked == "cuda" and not torch.cuda.is_available():
         raise UserError('training.device = "cuda": no CUDA device is available here; use "cpu" or "auto".')
@@ -300,13 +412,41 @@ def round_half_up(value: float) -> int:
     return int(value + 0.5)
 
 
+def _to_each(params: Params, clients: int) -> Params:
+    """[T, ...] -> [T, n, ...], the same for each client."""
+    return tree.map(lambda leaf: leaf[:, None].expand(leaf.shape[0], clients, *leaf.shape[1:]), params)
+
+
 def _smallest(params: Params) -> Tensor:
     return min(params.values(), key=lambda leaf: leaf.numel())
 
 
-def _stack_splits(splits: list[Split], trials: int, device: torch.device, dtype: torch.dtype) -> Split:
-    """[T, N, M, ...]; one split for all trials is shown to each without a copy."""
-    moved = [Split(s.x.to(device, dtype), s.y.to(device), s.context.to(device)) for s in splits]
-    if len(moved) == 1:
-        return Split(*(part.expand(trials, *part.shape) for part in moved[0]))
-    return Split(*(torch.stack(parts) for parts in zip(*moved, strict=True)))
+def _lengthen(part: Tensor, samples: int, padding: int) -> Tensor:
+    """[N, M, ...] with M made up to so many samples."""
+    more = part.new_full((part.shape[0], samples - part.shape[1], *part.shape[2:]), padding)
+    return torch.cat([part, more], 1)
+
+
+def _stack_splits(
+    splits: list[Split],
+    trials: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    shared: dict[tuple[int, ...], Tensor] | None = None,  # inputs stacked before
+) -> Split:
+    """[T, N, M, ...]; one split for all trials is shown to each without a copy. uint8 images stay as they are."""
+
+    longest = max(s.y.shape[1] for s in splits)
+
+    def stacked(parts: list[Tensor], padding: int = 0) -> Tensor:
+        if len(parts) == 1:
+            return parts[0].expand(trials, *parts[0].shape)
+        return torch.stack([_lengthen(part, longest, padding) for part in parts])
+
+    key, shared = tuple(id(s.x) for s in splits), {} if shared is None else shared
+    if key not in shared:
+        images = splits[0].x.dtype == torch.uint8
+        shared[key] = stacked([s.x.to(device, None if images else dtype) for s in splits])
+    return Split(
+        shared[key], stacked([s.y.to(device) for s in splits]), stacked([s.context.to(device) for s in splits], -1)
+    )

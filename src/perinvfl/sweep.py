@@ -15,7 +15,9 @@ def search(experiment: Experiment, trials: int, search_seed: int) -> Experiment:
     drawn = []
     for trial in experiment.trials:
         rng = random.Random(f"{search_seed} {trial.label}")
-        nothing_to_draw = hyper.draw(trial.algorithm, random.Random(), trial.held) == trial.algorithm
+        nothing_to_draw = (
+            hyper.draw(trial.algorithm, random.Random(), trial.held, dict(trial.ranges)) == trial.algorithm
+        )
         for number in range(1 if nothing_to_draw else trials):
             setting = _draw_until_sane(trial, rng)
             drawn.append(dataclasses.replace(trial, algorithm=setting, label=f"{trial.label} #{number}"))
@@ -24,7 +26,7 @@ def search(experiment: Experiment, trials: int, search_seed: int) -> Experiment:
 
 def _draw_until_sane(trial: Trial, rng: random.Random) -> Algorithm:
     for _ in range(1000):
-        setting = hyper.draw(trial.algorithm, rng, trial.held)
+        setting = hyper.draw(trial.algorithm, rng, trial.held, dict(trial.ranges))
         try:
             setting.check(trial.algorithm_name)  # a setting that must diverge is not worth a trial
             return setting
@@ -42,6 +44,6 @@ def together(trials: tuple[Trial, ...], most: int) -> list[list[Trial]]:
         fixed = tuple(
             (f.name, getattr(algorithm, f.name)) for f in dataclasses.fields(algorithm) if f.name not in varying
         )
-        key = (trial.benchmark, trial.data, trial.model, trial.training, trial.algorithm_name, fixed)
+        key = (trial.benchmark, trial.data, trial.contexts, trial.model, trial.training, trial.algorithm_name, fixed)
         groups.setdefault(key, []).append(trial)
     return [group[first : first + most] for group in groups.values() for first in range(0, len(group), most)]

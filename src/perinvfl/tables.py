@@ -9,6 +9,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from perinvfl.errors import UserError
+from perinvfl.groups import (
+    GROUP_SCORES,
+    Counts,
+    Score,
+    balanced_accuracy,
+    constant_hits,
+    pooled,
+    worst_group_accuracy,
+)
 from perinvfl.paper import CASES, TABLES
 from perinvfl.records import Run
 from perinvfl.reproduce import Published
@@ -30,6 +39,7 @@ class Row:
     paper_average: float | None = None
     round: int | None = None  # the round a selection rule took
     last_round: float | None = None  # average at the last round, of the setting the rule takes by its last round
+    by_group: dict[str, float] | None = None  # further columns of a benchmark with groups, in percent
 
     @property
     def values(self) -> list[float]:
@@ -57,9 +67,10 @@ class Table:
     beyond: tuple[str, ...]  # other test cases, such as those in distribution
     rule: str  # how settings and rounds were chosen
     notes: list[str]
+    score: Score = "accuracy"  # what the cases show
 
 
-def make_table(runs: list[Run]) -> Table:
+def make_table(runs: list[Run], score: Score = "accuracy") -> Table:
     """One row a method, in the order of the experiment file, from the last round of every finished run."""
     finished = [run for run in runs if run.finished and run.broken is None]
     if not finished:
@@ -73,30 +84,33 @@ def make_table(runs: list[Run]) -> Table:
         raise UserError(
             f"The folder holds runs on {benchmark} and on {', '.join(others)}; give one benchmark's folder."
         )
+    _check_score(finished[0], score)
     spectrum = tuple(first["spectrum"])
-    rows = [constant_row(finished, spectrum)]
+    rows = [constant_row(finished, spectrum, score)]
     for label, same in by_setting(finished).items():
-        rows += _method_rows(benchmark, label, same, spectrum)
+        rows += _method_rows(benchmark, label, same, spectrum, score=score)
     beyond = tuple(case for case in rows[0].cases if case not in spectrum)
     notes = ["Last round, mean over clients and seeds; ± over seeds, in the average over the cases."]
     notes += [run.broken["why"] for run in runs if run.broken is not None]
     unfinished = [run for run in runs if not run.finished]
     if unfinished:
         notes.append(f"{len(unfinished)} unfinished runs are left out; the command that began them goes on with them.")
-    return Table(benchmark, rows, spectrum, beyond, "last round", notes)
+    return Table(benchmark, rows, spectrum, beyond, "last round", [*notes, *_group_notes(rows)], score)
 
 
-def published_table(published: Published, rule_name: str) -> Table:
+def published_table(published: Published, rule_name: str, score: Score = "accuracy") -> Table:
     """One row a method: the setting and round a rule takes from the search, measured with fresh seeds."""
     rule = rule_named(rule_name)
     if rule.name == "leave-one-client-out" and not published.left_out:
         raise UserError("These records hold no run with a client left out, so this rule has nothing to look at.")
     first = published.chosen[0]
     spectrum, benchmark = tuple(first.start["spectrum"]), first.start["asked"]["data"]["benchmark"]
-    rows = [constant_row(published.chosen, spectrum)]
+    _check_score(first, score)
+    rows = [constant_row(published.chosen, spectrum, score)]
     for method, choice in published.choices(rule.name).items():
-        last = _method_rows(benchmark, method, published.runs_of(method, choice.last_setting), spectrum)[0]
-        row, *paper = _method_rows(benchmark, method, published.runs_of(method, choice.setting), spectrum, choice.round)
+        last_runs, runs = (published.runs_of(method, number) for number in (choice.last_setting, choice.setting))
+        last = _method_rows(benchmark, method, last_runs, spectrum, score=score)[0]
+        row, *paper = _method_rows(benchmark, method, runs, spectrum, choice.round, score)
         rows += [dataclasses.replace(row, round=choice.round, last_round=last.average), *paper]
     beyond = tuple(case for case in rows[0].cases if case not in spectrum)
     settings = len(published.search) // len(published.methods())
@@ -105,7 +119,22 @@ def published_table(published: Published, rule_name: str) -> Table:
         f"{rows[1].seeds} others; ± over seeds, in the average over the cases.",
         "Round: the one the rule takes. Last round: the average there, of the setting the rule takes by last rounds.",
     ]
-    return Table(benchmark, rows, spectrum, beyond, rule.name, notes)
+    return Table(benchmark, rows, spectrum, beyond, rule.name, [*notes, *_group_notes(rows)], score)
+
+
+def _check_score(run: Run, score: Score) -> None:
+    if score != "accuracy" and "groups" not in run.start["notes"]:
+        raise UserError(f'--score {score}: these runs have no groups; "accuracy" is what they hold.')
+
+
+def _group_notes(rows: list[Row]) -> list[str]:
+    if rows[0].by_group is None:
+        return []
+    return [
+        "Balanced: mean of the accuracies of both classes. Worst group: of class and background. Both at each client, "
+        "then the mean over clients. Left over: on all birds of a client that are neither trained on nor among its "
+        "test birds."
+    ]
 
 
 def by_setting(runs: list[Run]) -> dict[str, list[Run]]:
@@ -130,38 +159,86 @@ def _flat(run: Run) -> dict[str, Any]:
     return {f"{part}.{key}": value for part in asked if part != "seed" for key, value in asked[part].items()}
 
 
-def constant_row(runs: list[Run], spectrum: tuple[str, ...]) -> Row:
+def constant_row(runs: list[Run], spectrum: tuple[str, ...], score: Score = "accuracy") -> Row:
     """The constant predictor on the data of each seed."""
-    drawn: dict[int, dict[str, list[float]]] = {
-        run.start["asked"]["seed"]: run.start["notes"]["constant"] for run in runs
-    }
-    cases = {}
-    for case in next(iter(drawn.values())):
-        by_seed = [100 * statistics.fmean(constant[case]) for constant in drawn.values()]
-        cases[case] = (statistics.fmean(by_seed), statistics.pstdev(by_seed))
-    return Row("Constant", "reference", cases, spectrum, seeds=len(drawn))
+    drawn = {run.start["asked"]["seed"]: run.start["notes"] for run in runs}
+    accuracies = [notes["constant"] for notes in drawn.values()]
+    groups = [notes["groups"] for notes in drawn.values() if "groups" in notes]
+    right = [
+        {case: constant_hits(counts, group["majority"]) for case, counts in group["counts"].items()} for group in groups
+    ]
+    cases = _by_case(score, accuracies, right, [group["counts"] for group in groups])
+    by_group = _by_group(spectrum, accuracies, right, [group["counts"] for group in groups]) if groups else None
+    name = "Majority class" if groups else "Constant"
+    return Row(name, "reference", cases, spectrum, seeds=len(drawn), by_group=by_group)
+
+
+Cases = dict[str, list[float]]  # test case -> accuracy of each client
+GroupCases = dict[str, Counts]  # test case -> counts of each client and group
+
+
+def _by_case(
+    score: Score, accuracies: list[Cases], right: list[GroupCases], there: list[GroupCases]
+) -> dict[str, tuple[float, float]]:
+    """Mean and deviation over seeds of each case, in percent."""
+    found = {}
+    for case in accuracies[0]:
+        if score == "accuracy":
+            by_seed = [100 * statistics.fmean(of_seed[case]) for of_seed in accuracies]
+        elif case in there[0]:
+            by_seed = [100 * GROUP_SCORES[score](r[case], n[case]) for r, n in zip(right, there, strict=True)]
+        if case != "validation":
+            found[case] = (statistics.fmean(by_seed), statistics.pstdev(by_seed))
+    return found
+
+
+def _by_group(
+    spectrum: tuple[str, ...], accuracies: list[Cases], right: list[GroupCases], there: list[GroupCases]
+) -> dict[str, float]:
+    """Over the spectrum, and over the same contexts with all birds left over; mean over seeds, in percent."""
+    columns = {}
+    left_over = tuple(case for case in there[0] if case not in spectrum)
+    for prefix, cases in (("", spectrum), ("Left over, ", left_over)):
+        if not cases:
+            continue
+        if prefix:  # the plain average over the spectrum has its own column
+            columns["Left over"] = statistics.fmean(
+                100 * statistics.fmean(of_seed[case]) for of_seed in accuracies for case in cases
+            )
+        pairs = list(zip(right, there, strict=True))
+        balanced = [balanced_accuracy(r[case], n[case]) for r, n in pairs for case in cases]
+        # A group may hold one bird of a client in one context, so contexts are put together before the worst is taken.
+        worst = [worst_group_accuracy(pooled([r[c] for c in cases]), pooled([n[c] for c in cases])) for r, n in pairs]
+        columns[f"{prefix}balanced".capitalize()] = 100 * statistics.fmean(balanced)
+        columns[f"{prefix}worst group".capitalize()] = 100 * statistics.fmean(worst)
+    return columns
 
 
 def _method_rows(
-    benchmark: str, label: str, runs: list[Run], spectrum: tuple[str, ...], round: int | None = None
+    benchmark: str,
+    label: str,
+    runs: list[Run],
+    spectrum: tuple[str, ...],
+    round: int | None = None,
+    score: Score = "accuracy",
 ) -> list[Row]:
     algorithm = runs[0].start["asked"]["algorithm"]["name"]
     published = TABLES.get(benchmark, {}).get(algorithm) if as_published(runs[0]) else None
     events = [[event for event in run.evaluations if round in (None, event["round"])][-1] for run in runs]
     measured = [event.get("personal") or event["global"] for event in events]
-    cases = {}
-    for case in measured[0]:
-        if case != "validation":
-            by_seed = [100 * statistics.fmean(cases_of_run[case]) for cases_of_run in measured]
-            cases[case] = (statistics.fmean(by_seed), statistics.pstdev(by_seed))
+    grouped = "groups" in runs[0].start["notes"]
+    right = [event.get("personal groups") or event["global groups"] for event in events] if grouped else []
+    there = [run.start["notes"]["groups"]["counts"] for run in runs] if grouped else []
+    cases = _by_case(score, measured, right, there)
+    by_group = _by_group(spectrum, measured, right, there) if grouped else None
     by_client = [
         [statistics.fmean(of_run[case][i] for case in spectrum) for i in range(len(of_run[spectrum[0]]))]
         for of_run in measured
     ]
     worst_client = 100 * statistics.fmean(min(clients) for clients in by_client)
     paper_average = None if published is None else statistics.fmean(published)
-    rows = [Row(label, "measured", cases, spectrum, worst_client, len(runs), paper_average)]
-    if published is not None and spectrum == CASES:
+    rows = [Row(label, "measured", cases, spectrum, worst_client, len(runs), paper_average, by_group=by_group)]
+    if published is not None and spectrum == CASES and score == "accuracy":
         values = {case: (value, 0.0) for case, value in zip(CASES, published, strict=True)}
         rows.append(Row(f"{label}, paper", "paper", values, spectrum, seeds=3))
     return rows
@@ -177,8 +254,9 @@ def as_published(run: Run) -> bool:
 def cells(table: Table) -> tuple[list[str], list[tuple[str, list[str]]]]:
     """Header, and for each row its kind and its cells, as text."""
     chosen = any(row.round is not None for row in table.rows)
-    header = ["Method", *table.spectrum, "Average", "Worst case", *(["Round", "Last round"] if chosen else [])]
-    header += ["Worst client", *table.beyond]
+    grouped = list(table.rows[0].by_group or ())
+    header = ["Method", *table.spectrum, "Average", "Worst case", *grouped]
+    header += [*(["Round", "Last round"] if chosen else []), "Worst client", *table.beyond]
     rows: list[tuple[str, list[str]]] = []
     for row in table.rows:
         shown = [_number(row.cases[case], row.seeds) if case in row.cases else "" for case in table.spectrum]
@@ -186,9 +264,9 @@ def cells(table: Table) -> tuple[list[str], list[tuple[str, list[str]]]]:
         client = "" if row.worst_client is None else f"{row.worst_client:.2f}"
         average = f"{row.average:.2f} ± {row.deviation:.2f}"
         taken = ["" if row.round is None else str(row.round), "" if row.last_round is None else f"{row.last_round:.2f}"]
-        rows.append(
-            (row.kind, [row.method, *shown, average, f"{row.worst:.2f}", *(taken if chosen else []), client, *beyond])
-        )
+        groups = ["" if row.by_group is None else f"{row.by_group[name]:.2f}" for name in grouped]
+        summary = [average, f"{row.worst:.2f}", *groups, *(taken if chosen else []), client]
+        rows.append((row.kind, [row.method, *shown, *summary, *beyond]))
     return header, rows
 
 
@@ -240,6 +318,7 @@ def as_json(table: Table) -> dict[str, Any]:
     return {
         "benchmark": table.benchmark,
         "rule": table.rule,
+        "score": table.score,
         "seeds": max(row.seeds for row in table.rows if row.kind == "measured"),
         "rows": [
             {
@@ -253,6 +332,7 @@ def as_json(table: Table) -> dict[str, Any]:
                 "paper_average": row.paper_average,
                 "round": row.round,
                 "last_round_average": row.last_round,
+                "by_group": row.by_group,
             }
             for row in table.rows
         ],

@@ -23,8 +23,9 @@ from perinvfl import checkpoint
 from perinvfl.checkpoint import write_atomically, writing
 from perinvfl.errors import UserError
 from perinvfl.experiment import Experiment, Trial, read_experiment
+from perinvfl.groups import balanced_accuracy
 from perinvfl.records import Run, Writer, environment, pack, read_run, run_id
-from perinvfl.simulate import Simulation
+from perinvfl.simulate import Simulation, fastest, time_executors
 from perinvfl.sweep import search, together
 
 CHECKPOINT = "checkpoint.pt"
@@ -32,6 +33,8 @@ TOGETHER = ".together"  # checkpoints of trials that run as one program
 # A checkpoint is written after a round unless writing would take more than about a twentieth of the time.
 CHECKPOINT_SHARE = 20.0
 STOPPED = 130  # exit code after Ctrl-C
+EXECUTORS = ("auto", "vmap", "loop")  # as numbered in checkpoints
+MEASURED = ("resnet18",)  # models for which "auto" times both executors; for the others the device decides
 
 
 class Watch:
@@ -127,6 +130,8 @@ class _Group:
             write_atomically(self.checkpoint.with_suffix(".json"), json.dumps(ids).encode())
         self.told_broken: set[int] = set()
         self.seconds_before = 0.0  # spent on this run before it was killed
+        self.executor = "auto"
+        self.timed: dict[str, float] = {}  # seconds of a round by executor, where that was measured
 
     def run(self) -> None:
         with _alone_at_work(self.checkpoint.with_suffix(".lock")):
@@ -137,14 +142,16 @@ class _Group:
         saved = checkpoint.load(self.checkpoint) if self.checkpoint.exists() else None
         seeds = [trial.seed for trial in self.trials]
         one_draw = len(set(seeds)) == 1
-        simulation = Simulation(
-            [trial.algorithm for trial in self.trials],
-            [first.federation()] if one_draw else [trial.federation() for trial in self.trials],
-            seeds,
-            first.training,
-            first.model,
-            folder=self.at_rest,
-        )
+        algorithms = [trial.algorithm for trial in self.trials]
+        federations = [first.federation()] if one_draw else [trial.federation() for trial in self.trials]
+        training = first.training
+        if training.executor == "auto" and first.model.kind in MEASURED:
+            if saved is None:
+                self.timed = time_executors(algorithms, federations, seeds, training, first.model)
+            chosen: Any = fastest(self.timed) if saved is None else EXECUTORS[int(saved["executor"])]
+            training = dataclasses.replace(training, executor=chosen)
+        self.executor = training.executor
+        simulation = Simulation(algorithms, federations, seeds, training, first.model, folder=self.at_rest)
         if saved is not None:
             self._restore(simulation, saved)
         else:
@@ -170,7 +177,8 @@ class _Group:
             if time.perf_counter() - written >= CHECKPOINT_SHARE * cost or (done == rounds and len(self.trials) == 1):
                 before = time.perf_counter()
                 spent = torch.tensor(before - began, dtype=torch.float64)
-                checkpoint.save(self.checkpoint, simulation.state() | {"seconds": spent})
+                executor = torch.tensor(EXECUTORS.index(self.executor))
+                checkpoint.save(self.checkpoint, simulation.state() | {"seconds": spent, "executor": executor})
                 simulation.store.settle()
                 written = time.perf_counter()
                 cost = written - before
@@ -190,6 +198,7 @@ class _Group:
                 notes=trial.federation().notes,
                 schema=simulation.federation.schema.names,
                 environment=environment(simulation.device),
+                **({"executor": {"used": self.executor, "seconds": self.timed}} if self.timed else {}),
                 began=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             )
 
@@ -209,7 +218,8 @@ class _Group:
     def _evaluate(self, simulation: Simulation, risks: torch.Tensor, seconds: float) -> None:
         measured = simulation.evaluate()
         self._look_for_broken(simulation)
-        lead = measured.get("personal") or measured["global"]
+        kind = "personal" if "personal" in measured else "global"
+        lead = measured[kind]
         for t, writer in enumerate(self.writers):
             if t not in self.told_broken:
                 writer.write(
@@ -221,10 +231,19 @@ class _Group:
                         kind: {name: _rounded(row[t]) for name, row in cases.items()}
                         for kind, cases in measured.items()
                     },
+                    **self._balanced(t, measured.get(f"{kind} groups", {})),
                 )
         sound = [t for t in range(len(self.trials)) if t not in self.told_broken]
         cases = [lead[name][sound].mean() for name in simulation.federation.spectrum]
         self.watch.evaluated(self.trials, simulation.rounds_done, float(torch.stack(cases).mean()) if sound else None)
+
+    def _balanced(self, t: int, right: dict[str, torch.Tensor]) -> dict[str, Any]:
+        """Class-balanced accuracy of each test context with groups: a selection rule looks at nothing but events."""
+        if not right:
+            return {}
+        there: Any = self.trials[t].federation().notes["groups"]
+        scores = {case: balanced_accuracy(hits[t].tolist(), there["counts"][case]) for case, hits in right.items()}
+        return {"balanced": {case: round(score, 6) for case, score in scores.items()}}
 
     def _look_for_broken(self, simulation: Simulation) -> None:
         for t, round in enumerate(simulation.broken.tolist()):
@@ -269,7 +288,9 @@ def _names(trials: list[Trial]) -> str:
     return first if len(trials) == 1 else f"{first} and {len(trials) - 1} more"
 
 
-def _rounded(row: torch.Tensor) -> list[float | None]:
+def _rounded(row: torch.Tensor) -> list[Any]:
+    if row.ndim > 1:
+        return [_rounded(part) for part in row]
     return [round(value, 6) if math.isfinite(value) else None for value in row.tolist()]
 
 

@@ -14,6 +14,7 @@ from perinvfl.algorithms.irm_ft import IRMFT
 from perinvfl.algorithms.irm_l2 import IRML2
 from perinvfl.algorithms.perinvfl import PerInvFL
 from perinvfl.algorithms.pfedme import PFedMe
+from perinvfl.algorithms.vrex import VREx
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     "alone": Alone,
@@ -26,6 +27,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "irm_l2": IRML2,
     "irm_ft": IRMFT,
     "perinvfl": PerInvFL,
+    "vrex": VREx,
 }
 
 

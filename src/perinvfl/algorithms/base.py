@@ -15,7 +15,7 @@ from perinvfl import optimizers, risks, tree
 from perinvfl.errors import UserError
 from perinvfl.hyper import By, LogUniform, OneOf, hyper
 from perinvfl.optimizers import Moments
-from perinvfl.problem import Batches, Objective, Problem
+from perinvfl.problem import Batches, Objective, OnFeatures, Problem
 from perinvfl.tree import Params
 
 Number = float | Tensor
@@ -154,7 +154,7 @@ class Algorithm:
         """Whether the objective of round `now` differs from that of round `last`, so that Adam must forget."""
         return False
 
-    def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective:
+    def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective | OnFeatures:
         """What a client's local steps minimise for the global model, here its risk (ERM); tells R(ν; D_i)."""
         return erm(problem)
 

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from perinvfl import risks
-from perinvfl.algorithms.base import Algorithm, Broadcast, ServerState, erm
+from perinvfl.algorithms.base import Algorithm, Broadcast, ClientState, ServerState, Upload, erm
+from perinvfl.federation import Split
 from perinvfl.hyper import LogUniform, hyper
-from perinvfl.problem import Objective, Problem
+from perinvfl.problem import Batches, Objective, Problem
 from perinvfl.tree import Params
 
 
@@ -20,6 +21,11 @@ class GroupWeighted(Algorithm):
     group_step: float = hyper(
         0.01, "step size of the group weights", symbol="η_q", least=0, search=LogUniform(1e-3, 1.0)
     )
+
+    def init_client(self, params: Params, contexts: int) -> ClientState:
+        state = super().init_client(params, contexts)
+        own = next(iter(params.values())).new_full((contexts,), 1 / contexts)
+        return state._replace(weights={**state.weights, "shares": own})
 
     def broadcast(self, server: ServerState, clients: Tensor) -> Broadcast:
         # Paper: L^i = q_i R_i, then a mean over N clients. Here: N q_i R_i, so that the mean is Σ q_i R_i and the
@@ -32,6 +38,35 @@ class GroupWeighted(Algorithm):
         q = risks.raise_weights(server.weights, uploaded, torch.ones_like(uploaded), self.group_step)
         return super().server(server, update, client_risks, clients)._replace(weights=q)
 
+    def weigh_contexts(self, problem: Problem, broadcast: Broadcast, state: ClientState, data: Split) -> Broadcast:
+        """Where contexts were inferred: the client's weight, shared among its contexts by weights of its own."""
+        return broadcast._replace(weight=broadcast.weight * _present_shares(problem, state, data))
+
+    def raise_shares(
+        self, problem: Problem, upload: Upload, state: ClientState, data: Split
+    ) -> tuple[Upload, ClientState]:
+        """Shares raised by the risks of the contexts at ν^t; their weighted sum is the one risk that is told."""
+        shares = _present_shares(problem, state, data)
+        raised = risks.raise_weights(shares, upload.risk, (shares > 0).float(), self.group_step)
+        return upload._replace(risk=(shares * upload.risk).sum()), state._replace(
+            weights={**state.weights, "shares": raised}
+        )
+
+
+def _present_shares(problem: Problem, state: ClientState, data: Split) -> Tensor:
+    present = state.weights["shares"] * (problem.members(data.context).sum(0) > 0)
+    return present / present.sum()
+
+
+def weighted_contexts(problem: Problem, weights: Tensor) -> Objective:
+    """Σ_j w_j R_j over the client's contexts; tells the risks R_j."""
+
+    def objective(logits: Tensor, y: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+        context_risks = risks.context_means(risks.losses(problem.task, logits, y), problem.members(context))
+        return (weights * context_risks).sum(), context_risks
+
+    return objective
+
 
 @dataclass(frozen=True)
 class GroupDRO(GroupWeighted):
@@ -40,5 +75,16 @@ class GroupDRO(GroupWeighted):
     title: ClassVar[str] = "GroupDRO"
     paper: ClassVar[str] = "Sagawa et al. 2020"
 
+    def client(
+        self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
+    ) -> tuple[Upload, ClientState]:
+        if not problem.over_contexts:
+            return super().client(problem, broadcast, state, batches)
+        sent = self.weigh_contexts(problem, broadcast, state, batches.data)
+        upload, state = super().client(problem, sent, state, batches)
+        return self.raise_shares(problem, upload, state, batches.data)
+
     def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective:
+        if problem.over_contexts:
+            return weighted_contexts(problem, broadcast.weight)
         return erm(problem, broadcast.weight)

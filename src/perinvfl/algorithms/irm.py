@@ -9,7 +9,8 @@ from torch import Tensor
 from perinvfl import risks
 from perinvfl.algorithms.base import Algorithm, Broadcast, Number
 from perinvfl.hyper import LogUniform, OneOf, hyper
-from perinvfl.problem import Objective, Problem
+from perinvfl.penalties import PENALTIES, Penalty, Seen
+from perinvfl.problem import Objective, OnFeatures, Problem
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Penalized(Algorithm):
         stacks=True,
         search=OneOf((0, 30, 60, 100)),
     )
+    invariant_by: Penalty = hyper("irm", "which penalty asks for invariance", later=True)
     rescale: bool = hyper(True, "divide the whole loss by λ once λ > 1: then λ does not multiply the step size")
 
     def penalty(self, round: Number) -> Number:
@@ -45,22 +47,22 @@ class Penalized(Algorithm):
         changed = (last < self.warmup_rounds) & (now >= self.warmup_rounds)
         return changed if isinstance(now, Tensor) else bool(changed)
 
+    def invariant(self, problem: Problem, round: Number, contexts: bool) -> OnFeatures:
+        """(Σ_j R_j + λ_t · penalty) / scale over the client's own contexts j, or over all of D_i as one context.
 
-def irm(problem: Problem, weight: Number, scale: Number, contexts: bool) -> Objective:
-    """(Σ_j R_j + λ ‖∇_w R_j(w·f)‖²) / scale over the client's own contexts j, or over all of D_i as one context.
+        With IRM's penalty: Σ_j R_j + λ ‖∇_w R_j(w·f)‖². Tells the mean loss over all samples, R(ν; D_i).
+        """
+        weight, scale, penalty = self.penalty(round), self.loss_scale(round), PENALTIES[self.invariant_by]
 
-    Tells the mean loss over all samples, R(ν; D_i).
-    """
+        def objective(features: Tensor, logits: Tensor, y: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+            sample_losses = risks.losses(problem.task, logits, y)
+            member = problem.members(context) if contexts else problem.whole(context)
+            context_risks = risks.context_means(sample_losses, member)
+            seen = Seen(problem.task, features, logits, y, member, problem.paired)
+            risk = risks.context_means(sample_losses, problem.whole(context)) if contexts else context_risks
+            return (context_risks.sum() + weight * penalty(seen)) / scale, risk[0]
 
-    def objective(logits: Tensor, y: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
-        sample_losses = risks.losses(problem.task, logits, y)
-        member = risks.membership(context, problem.contexts) if contexts else problem.whole(context)
-        context_risks = risks.context_means(sample_losses, member)
-        penalties = risks.context_penalties(problem.task, logits, y, member, problem.paired)
-        risk = risks.context_means(sample_losses, problem.whole(context)) if contexts else context_risks
-        return (context_risks + weight * penalties).sum() / scale, risk[0]
-
-    return objective
+        return OnFeatures(objective)
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,8 @@ class IRM(Penalized):
     title: ClassVar[str] = "IRM"
     paper: ClassVar[str] = "Arjovsky et al. 2019"
 
-    def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective:
-        t = broadcast.round
-        return irm(problem, self.penalty(t), self.loss_scale(t), contexts=False)
+    def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective | OnFeatures:
+        return self.invariant(problem, broadcast.round, contexts=problem.over_contexts)
 
 
 def _least(a: Number, b: float) -> Number:

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from perinvfl import optimizers, risks, tree
 from perinvfl.algorithms.base import Broadcast, ClientState, Number, Personal, Upload, Walk, add_l2, erm
-from perinvfl.algorithms.groupdro import GroupWeighted
-from perinvfl.algorithms.irm import Penalized, irm
+from perinvfl.algorithms.groupdro import GroupWeighted, weighted_contexts
+from perinvfl.algorithms.irm import Penalized
 from perinvfl.hyper import LogUniform, hyper
-from perinvfl.problem import Batches, Objective, Problem
+from perinvfl.problem import Batches, Objective, OnFeatures, Problem
 from perinvfl.tree import Params
 
 
@@ -35,19 +35,30 @@ class PerInvFL(Personal, Penalized, GroupWeighted):
         search=LogUniform(1e-2, 1e5),
     )
 
+    personal_after: int = hyper(
+        0, "rounds in which θ_i is ν itself, before it becomes personal", least=0, stacks=True, later=True
+    )
+
     def batches_per_round(self) -> int:
         return self.local_steps * (self.personal_steps + 1)
 
     def init_client(self, params: Params, contexts: int) -> ClientState:
         q = next(iter(params.values())).new_full((contexts,), 1 / contexts)
-        return super().init_client(params, contexts)._replace(weights={"q": q})
+        state = super().init_client(params, contexts)
+        return state._replace(weights={**state.weights, "q": q})
 
     def client(
         self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
     ) -> tuple[Upload, ClientState]:
+        if self.invariance == "groupdro" and problem.over_contexts:
+            broadcast = self.weigh_contexts(problem, broadcast, state, batches.data)
         beta: Number = self.beta  # type: ignore[assignment]  # of a list, an executor gives each client its own
         scale = self.personal_scale(broadcast)
         theta, theta_moments, q = state.personal, state.personal_moments, state.weights["q"]
+        if not (isinstance(self.personal_after, int) and self.personal_after == 0):
+            early = torch.as_tensor(broadcast.round <= self.personal_after)
+            theta = tree.map(lambda t, v: torch.where(early, v, t), theta, broadcast.params)
+            theta_moments = optimizers.forget(theta_moments, early)
         walk = Walk(broadcast.params, {}, state.moments, None)  # ν_{i,0} ← ν^t                                 l. 5
         batch = 0
         for _ in range(self.local_steps):
@@ -63,24 +74,30 @@ class PerInvFL(Personal, Penalized, GroupWeighted):
                 batch += 1
             walk = self.local_step(problem, broadcast, walk, batches, batch)  # ν_{i,r+1}                       l. 10
             batch += 1
-        return walk.upload(), state._replace(
-            personal=theta, personal_moments=theta_moments, moments=walk.moments, weights={"q": q}
+        upload, state = (
+            walk.upload(),
+            state._replace(
+                personal=theta, personal_moments=theta_moments, moments=walk.moments, weights={**state.weights, "q": q}
+            ),
         )
+        if self.invariance == "groupdro" and problem.over_contexts:
+            return self.raise_shares(problem, upload, state, batches.data)
+        return upload, state
 
     def personal_scale(self, broadcast: Broadcast) -> float | Tensor:
         """What the whole personal loss, the pull included, is divided by: a smaller step, not another objective."""
         return self.loss_scale(broadcast.round)
 
-    def personal_objective(self, problem: Problem, broadcast: Broadcast, q: Tensor) -> Objective:
+    def personal_objective(self, problem: Problem, broadcast: Broadcast, q: Tensor) -> Objective | OnFeatures:
         """L_INV(θ_i; E_train^i) over the client's own K_i contexts; tells q, raised if L_INV is GroupDRO."""
         if self.invariance == "groupdro":
             return self._local_groupdro(problem, q)
-        loss = irm(problem, self.penalty(broadcast.round), self.loss_scale(broadcast.round), contexts=True)
-        return lambda logits, y, context: (loss(logits, y, context)[0], q)
+        loss = self.invariant(problem, broadcast.round, contexts=True).value
+        return OnFeatures(lambda *seen: (loss(*seen)[0], q))
 
     def _local_groupdro(self, problem: Problem, q: Tensor) -> Objective:
         def objective(logits: Tensor, y: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
-            member = risks.membership(context, problem.contexts)
+            member = problem.members(context)
             present = (member.sum(0) > 0).float()
             context_risks = risks.context_means(risks.losses(problem.task, logits, y), member)
             raised = risks.raise_weights(q, context_risks, present, self.group_step)
@@ -90,12 +107,13 @@ class PerInvFL(Personal, Penalized, GroupWeighted):
 
         return objective
 
-    def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective:
+    def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective | OnFeatures:
         """L_INV(ν; E^D): each client's data as a whole is one environment."""
+        if self.invariance == "groupdro" and problem.over_contexts:
+            return weighted_contexts(problem, broadcast.weight)
         if self.invariance == "groupdro":
             return erm(problem, broadcast.weight)
-        t = broadcast.round
-        return irm(problem, self.penalty(t), self.loss_scale(t), contexts=False)
+        return self.invariant(problem, broadcast.round, contexts=problem.over_contexts)
 
     def objective_changes(self, last: Number, now: Number) -> bool | Tensor:
         return False if self.invariance == "groupdro" else super().objective_changes(last, now)

@@ -14,7 +14,7 @@ from rich.table import Table as RichTable
 
 import perinvfl
 from perinvfl.algorithms import ALGORITHMS, settings_of
-from perinvfl.cli import models, report
+from perinvfl.cli import data, models, report
 from perinvfl.cli.live import Json, Quiet, Telling, Track, end_json, resume_command, telling, watching
 from perinvfl.data import BENCHMARKS
 from perinvfl.display import show_table, wide_console
@@ -36,6 +36,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+app.add_typer(data.app, name="data")
+
 File = Annotated[Path, typer.Argument(help="Experiment file (TOML).")]
 Set = Annotated[
     list[str] | None,
@@ -52,6 +54,12 @@ class Form(StrEnum):
     csv = "csv"
     latex = "latex"
     json = "json"
+
+
+class Scores(StrEnum):
+    accuracy = "accuracy"
+    balanced = "balanced"
+    worst_group = "worst-group"
 
 
 class Kind(StrEnum):
@@ -100,13 +108,22 @@ def sweep(
 
 @app.command()
 def table(
-    place: Annotated[Path, typer.Argument(help="A published table (rc_mnist, rc_fmnist), or a folder with runs.")],
+    place: Annotated[
+        Path, typer.Argument(help="A published table (rc_mnist, rc_fmnist, waterbird), or a folder with runs.")
+    ],
     rule: Annotated[str, typer.Option("--rule", help=f"For published tables: {', '.join(RULES)}.")] = "oracle",
     format: Annotated[Form | None, typer.Option("--format", help="For files; without it, a table for the eye.")] = None,
+    score: Annotated[Scores, typer.Option("--score", help="What the cases show, where tests have groups.")] = (
+        Scores.accuracy
+    ),
 ) -> None:
     """Show a published table or that of finished runs. Nothing is trained."""
     published = published_folder(place)
-    made = make_table(find_runs(place)) if published is None else published_table(read_published(published), rule)
+    made = (
+        make_table(find_runs(place), score.value)
+        if published is None
+        else published_table(read_published(published), rule, score.value)
+    )
     if format is None:
         show_table(wide_console(), made)
     else:

@@ -1,7 +1,8 @@
 """Where federations come from: each benchmark turns settings and a seed into a `Federation`.
 
 `sources` reads images, `digits` colours and turns them (RC-MNIST, RC-FMNIST), `structural` draws from linear structural
-equations whose right answer is known, `random` makes tiny data of every shape.
+equations whose right answer is known, `random` makes tiny data of every shape. `birds` deals birds and backgrounds out;
+`waterbird` makes the pictures from photographs (`photos`, kept in an `album`), `drawn` draws them.
 """
 
 from collections.abc import Callable
@@ -11,8 +12,10 @@ from typing import Any
 
 from perinvfl.config import suggest
 from perinvfl.data.digits import DigitSettings, digit_federation
+from perinvfl.data.drawn import DrawnSettings, drawn_federation
 from perinvfl.data.random import RandomSettings, random_federation
 from perinvfl.data.structural import StructuralSettings, structural_federation
+from perinvfl.data.waterbird import WaterbirdSettings, waterbird_federation
 from perinvfl.errors import UserError
 from perinvfl.federation import Federation
 
@@ -34,6 +37,16 @@ BENCHMARKS: dict[str, Benchmark] = {
         DigitSettings,
         partial(digit_federation, "rc_fmnist"),
         "pictures of clothes: the rotation tells the client, the colour is spurious",
+    ),
+    "waterbird": Benchmark(
+        WaterbirdSettings,
+        waterbird_federation,
+        "photographs of birds before land and water: the species tell the client, the background is spurious",
+    ),
+    "drawn_birds": Benchmark(
+        DrawnSettings,
+        drawn_federation,
+        "drawn birds before drawn land and water, to run what is made for photographs",
     ),
     "structural": Benchmark(
         StructuralSettings,

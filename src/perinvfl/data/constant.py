@@ -5,7 +5,7 @@ from perinvfl.federation import Split, Task
 
 def constant_scores(task: Task, train: Split, tests: dict[str, Split]) -> dict[str, list[float]]:
     """Per test case and client: accuracy of the client's training majority label (mean squared error of its mean)."""
-    guesses = [_guess(task, train, client) for client in range(train.y.shape[0])]
+    guesses = constant_guesses(task, train)
     scores: dict[str, list[float]] = {}
     for name, split in tests.items():
         scores[name] = []
@@ -14,6 +14,11 @@ def constant_scores(task: Task, train: Split, tests: dict[str, Split]) -> dict[s
             score = (y - guess).square() if task == "regression" else y == guess
             scores[name].append(float(score.double().mean()))
     return scores
+
+
+def constant_guesses(task: Task, train: Split) -> list[float]:
+    """Per client: the majority label of its training data (the mean, for regression)."""
+    return [_guess(task, train, client) for client in range(train.y.shape[0])]
 
 
 def _guess(task: Task, train: Split, client: int) -> float:

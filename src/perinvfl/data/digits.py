@@ -18,7 +18,7 @@ from torch import Tensor
 from perinvfl.data.constant import constant_scores
 from perinvfl.data.sources import Digits, embedded_digits, official_digits
 from perinvfl.errors import UserError
-from perinvfl.federation import Federation, Split
+from perinvfl.federation import Augmentation, Federation, Split
 from perinvfl.hyper import check_bounds, hyper
 from perinvfl.seeding import generator
 
@@ -58,6 +58,7 @@ class DigitSettings:
         "client to leave out: the others train, and their models are tested on its training contexts alone; -1: none",
         least=-1,
     )
+    crop: int = hyper(0, "training images are shifted by at most so many pixels each way", least=0, later=True)
     data_root: str = hyper("", "folder of the official idx files; empty: the images inside the package")
 
     @property
@@ -161,6 +162,7 @@ def digit_federation(name: DigitBenchmark, settings: DigitSettings, seed: int) -
             "sizes": [settings.train_per_client - settings.holdout] * settings.clients,
             "contexts": [len(p) for p in settings.p_contexts],
         },
+        augmentation=Augmentation(crop=settings.crop),
     )
 
 
@@ -184,6 +186,7 @@ def _without(left_out: int, name: str, train: Split, settings: DigitSettings) ->
             "sizes": [settings.train_per_client - settings.holdout] * len(others),
             "contexts": [len(settings.p_contexts[i]) for i in others],
         },
+        augmentation=Augmentation(crop=settings.crop),
     )
 
 

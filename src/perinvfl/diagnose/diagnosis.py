@@ -136,10 +136,10 @@ def _diagnose_client(opened: Opened, client: int) -> ClientDiagnosis:
     federation, params = opened.federation, opened.lead(client)
     task = federation.task
     (parts, held_out), (whole, _) = samples_of(opened, client), samples_of(opened, client, all_rows=True)
-    logits = [opened.model.apply(params, part.x) for part in parts]
+    logits = [opened.predict(params, part.x) for part in parts]
     contexts = [_context(task, part, z) for part, z in zip(parts, logits, strict=True)]
     seen = [context for context in contexts if context.seen]
-    shared = None if opened.shared is None else [opened.model.apply(opened.shared, part.x) for part in parts]
+    shared = None if opened.shared is None else [opened.predict(opened.shared, part.x) for part in parts]
     alike = None
     if shared is not None and opened.personal is not None:
         alike = _mean([measures.agreement(task, own, other) for own, other in zip(logits, shared, strict=True)])
@@ -213,8 +213,8 @@ def _shifts(
         usable = [(part, x) for part, x in zip(seen, turned, strict=True) if x is not None]
         params = opened.lead(client)
         if usable:
-            now = _mean([_score(task, opened.model.apply(params, part.x), part.y) for part, _ in usable])
-            then = _mean([_score(task, opened.model.apply(params, x), part.y) for part, x in usable])
+            now = _mean([_score(task, opened.predict(params, part.x), part.y) for part, _ in usable])
+            then = _mean([_score(task, opened.predict(params, x), part.y) for part, x in usable])
             listed = ", ".join(column.name for column in shortcuts)
             shifts.append(Shift("columns", f"{listed} turned round in the contexts of training", now, then))
     return shifts
@@ -225,8 +225,8 @@ def _hint(opened: Opened, client: int, part: Samples, columns: list[Column], nam
     task = opened.federation.task
     if task == "regression":
         return None
-    own = opened.model.apply(opened.lead(client), part.x)
-    reference = own if opened.shared is None else opened.model.apply(opened.shared, part.x)
+    own = opened.predict(opened.lead(client), part.x)
+    reference = own if opened.shared is None else opened.predict(opened.shared, part.x)
     right = _right(task, reference, part.y)
     if not 0 < int((~right).sum()) < len(part.y):
         return None

@@ -57,13 +57,15 @@ def model_card(opened: Opened, description: Description, client: int, file: Path
 
 def _interface(opened: Opened, description: Description) -> list[str]:
     schema, shape = opened.federation.schema, description.shape
-    inside = "are standardised inside the model" if schema.mean else "are used as they are"
+    inside = "are used as they are"
+    if schema.mean or description.dtype == "uint8":
+        inside = "are standardised inside the model"
     if description.features:
         columns = ", ".join(f"`{name}`" for name in description.features)
         told = f"`x`: float32, [any, {len(description.features)}], columns in their own units, which {inside}"
         lines = [f"{told}: {columns}."]
     else:
-        lines = [f"`x`: float32, [any, {', '.join(map(str, shape))}]; values {inside}."]
+        lines = [f"`x`: {description.dtype}, [any, {', '.join(map(str, shape))}]; values {inside}."]
     if description.task == "regression":
         return [*lines, "", "`prediction`: float32, [any], in the label's own units."]
     names = class_names(description.classes, max(2, description.outputs))

@@ -137,7 +137,7 @@ FORMATS = {
 
 
 def _example(description: Description) -> Tensor:
-    return torch.zeros(2, *description.shape)
+    return torch.zeros(2, *description.shape, dtype=getattr(torch, description.dtype))
 
 
 def _any_batch() -> Any:

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,7 @@ class Description:
     personal: bool  # the client's own model, or the one all share
     run: str  # id of the run it came from
     model: dict[str, Any]  # its architecture, as in an experiment file
+    dtype: Literal["float32", "uint8"]  # of x; uint8 pictures are scaled inside the model
     version: int = VERSION
 
     def as_json(self) -> str:
@@ -64,7 +65,8 @@ class Deployed(nn.Module):
         self.weights = _grow(params)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        logits = self.model.apply(dict(self.weights.named_parameters()), (x - self.mean) / self.scale)
+        x = x if x.dtype == torch.uint8 else (x - self.mean) / self.scale
+        logits = self.model.apply(dict(self.weights.named_parameters()), x)
         if self.task == "regression":
             logits = self.label[0] + self.label[1] * logits
         return answers(self.task, logits)
@@ -100,7 +102,8 @@ def describe(opened: Opened, client: int, shared: bool) -> tuple[Description, De
         client=opened.clients[client],
         personal=not shared and opened.personal is not None,
         run=opened.trial.id,
-        model=dataclasses.asdict(opened.trial.model),
+        model={key: value for key, value in opened.trial.model.asked().items() if key != "weights"},
+        dtype="uint8" if federation.train.x.dtype == torch.uint8 else "float32",
     )
     return described, Deployed(opened.model, params, federation.task, standardisation(federation)).eval()
 

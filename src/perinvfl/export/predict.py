@@ -34,7 +34,10 @@ def _read_npz(path: Path, description: Description) -> Tensor:
         with numpy.load(path, allow_pickle=False) as archive:
             if "x" not in archive:
                 raise UserError(f"{path} holds no array x; it holds {', '.join(archive) or 'nothing'}.")
-            x = torch.from_numpy(archive["x"].astype("float32"))
+            given = archive["x"]
+            if description.dtype == "uint8" and given.dtype != numpy.uint8:
+                raise UserError(f"{path}: x is {given.dtype}; the model takes pictures as uint8, 0 to 255.")
+            x = torch.from_numpy(given.astype(description.dtype))
     except (ValueError, OSError) as error:
         raise UserError(f"{path} is no NumPy archive of plain numbers ({error}).") from None
     if tuple(x.shape[1:]) != tuple(description.shape) or x.ndim == 0:

@@ -290,10 +290,12 @@
   }
 
   // ---------------------------------------------------------------------------------------------------------- tables
-  const COLUMN_AVERAGE = "Average", COLUMN_WORST = "Worst context";
+  const COLUMN_AVERAGE = "Average", COLUMN_WORST = "Worst context", COLUMN_BALANCED = "Balanced";
   function tableRows() {
     const here = section();
-    const columns = [COLUMN_AVERAGE, COLUMN_WORST, ...here.cases.map((c) => c.name)];
+    // Where one class is rare, accuracy alone flatters a constant answer; its class-balanced accuracy is 50.
+    const balanced = state.client < 0 && view().methods.some((method) => method.balanced != null);
+    const columns = [COLUMN_AVERAGE, COLUMN_WORST, ...(balanced ? [COLUMN_BALANCED] : []), ...here.cases.map((c) => c.name)];
     const rows = [];
     const reference = Object.fromEntries(here.cases.map((c) => [c.name, constantOf(c.name)]));
     rows.push({ name: "Constant answer", kind: "reference", values: reference });
@@ -305,6 +307,7 @@
       const shifted = here.spectrum.map((name) => row.values[name]);
       row.values[COLUMN_AVERAGE] = mean(shifted);
       row.values[COLUMN_WORST] = worst(shifted);
+      if (balanced) row.values[COLUMN_BALANCED] = row.kind === "reference" ? 50 : row.kind === "measured" ? row.method.balanced : null;
     }
     if (state.sort) {
       const { column, down } = state.sort;

@@ -25,7 +25,7 @@ from perinvfl.algorithms.base import Broadcast
 from perinvfl.federation import Federation, Split
 from perinvfl.hyper import hyper
 from perinvfl.models import ModelSettings
-from perinvfl.problem import Problem, functional_gradient
+from perinvfl.problem import Batch, Problem, functional_gradient
 from perinvfl.seeding import generator
 from perinvfl.simulate import Simulation, Training
 from perinvfl.theory.common import Record, Theory, fit_power_law
@@ -95,12 +95,11 @@ class Central:
         objective = algorithm.global_objective(problem, sent)
 
         def value(nu: Tensor, *share: Tensor) -> Tensor:  # [d] and one client's (x, y, context)
-            x, y, context = share
-            return objective(problem.model.apply({"0.weight": nu[None]}, x), y, context)[0]
+            return problem.value(objective, {"0.weight": nu[None]}, Batch(*share))[0]
 
         def gradient(nu: Tensor, *share: Tensor) -> Tensor:
             objective = algorithm.global_objective(problem, sent)
-            return problem.gradient(objective, {"0.weight": nu[None]}, Split(*share))[0]["0.weight"][0]
+            return problem.gradient(objective, {"0.weight": nu[None]}, Batch(*share))[0]["0.weight"][0]
 
         over_clients = (None, 0, 0, 0)
         over_points = (0, None, None, None)

@@ -1,0 +1,46 @@
+"""V-REx over clients: Krueger et al., Out-of-Distribution Generalization via Risk Extrapolation, 2021."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from perinvfl.algorithms.base import Algorithm, Broadcast, ServerState, erm
+from perinvfl.hyper import LogUniform, hyper
+from perinvfl.problem import Objective, Problem
+from perinvfl.tree import Params
+
+
+@dataclass(frozen=True)
+class VREx(Algorithm):
+    """One global model under mean risk + λ · variance of the clients' risks.
+
+    The gradient of that is the mean of (1 + 2λ(R_i − mean R)) ∇R_i, so one number a client is all the traffic it needs.
+    R_i is the risk of the round before: this round's would cost a second exchange.
+    """
+
+    title: ClassVar[str] = "V-REx"
+    paper: ClassVar[str] = "Krueger et al. 2021"
+
+    penalty_weight: float = hyper(
+        10.0, "weight of the variance of the clients' risks", symbol="λ", least=0, search=LogUniform(1.0, 1e3)
+    )
+    rescale: bool = hyper(True, "divide the whole loss by λ once λ > 1: then λ does not multiply the step size")
+
+    def init_server(self, params: Params, clients: int) -> ServerState:
+        state = super().init_server(params, clients)
+        return state._replace(weights=torch.zeros_like(state.weights))  # R_i − mean R; none known yet
+
+    def broadcast(self, server: ServerState, clients: Tensor) -> Broadcast:
+        weight, scale = self.penalty_weight, 1.0
+        if self.rescale:
+            scale = weight.clamp(min=1.0) if isinstance(weight, Tensor) else max(weight, 1.0)
+        return Broadcast(server.params, (1 + 2 * weight * server.weights[clients]) / scale, server.round)
+
+    def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective:
+        return erm(problem, broadcast.weight)
+
+    def server(self, server: ServerState, update: Params, risks: Tensor, clients: Tensor) -> ServerState:
+        uploaded = server.weights.scatter(0, clients, risks - risks.mean())
+        return super().server(server, update, risks, clients)._replace(weights=uploaded)

@@ -1,0 +1,93 @@
+"""`perinvfl data`: make the pictures of a benchmark, and look at them."""
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from torch import Tensor
+
+from perinvfl import config
+from perinvfl.data.birds import Plan
+from perinvfl.data.drawn import DrawnSettings, drawn_pictures
+from perinvfl.data.waterbird import WaterbirdSettings, open_album
+from perinvfl.errors import UserError
+from perinvfl.experiment import parse_override
+from perinvfl.sheet import write_sheet
+
+app = typer.Typer(help="Make the pictures of a benchmark, and look at them.", no_args_is_help=True)
+
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, such as left_over=0.")
+]
+Preview = Annotated[
+    Path | None, typer.Option("--preview", help="Write a contact sheet by client and group (PNG; needs Pillow).")
+]
+
+
+@app.command()
+def waterbird(
+    cub: Annotated[Path, typer.Option("--cub", help="Folder CUB_200_2011, with segmentations.")],
+    places: Annotated[Path, typer.Option("--places", help="Folder of Places365.")],
+    size: Annotated[int, typer.Option("--size", help="Pixels of a side of the images.")] = WaterbirdSettings().size,
+    seeds: Annotated[str, typer.Option("--seeds", help="Seeds to make pictures for, such as 0,101,102.")] = "0",
+    albums: Annotated[Path, typer.Option("--albums", help="Folder for the pictures, one file a seed.")] = Path(
+        WaterbirdSettings().albums
+    ),
+    corrected: Annotated[
+        bool, typer.Option("--corrected", help="Without the landbirds that the list catches.")
+    ] = False,
+    set: Set = None,
+    preview: Preview = None,
+) -> None:
+    """Put birds before backgrounds once; training then needs neither the photographs nor Pillow."""
+    given = {"cub": str(cub), "places": str(places), "size": size, "albums": str(albums), "corrected": corrected}
+    settings = config.build(WaterbirdSettings, given | _settings(set), "data")
+    first = None
+    for seed in _seeds(seeds):
+        began = time.perf_counter()
+        path, album = open_album(settings, seed)
+        taken = time.perf_counter() - began
+        print(f"{path}: {len(album.images)} pictures, {path.stat().st_size / 2**20:.1f} MiB, {taken:.0f} s")
+        first = first or (album.plan, album.images)
+    for line in _told(album.about):
+        print(line)
+    if preview is not None and first is not None:
+        _write_sheet(*first, preview)
+
+
+@app.command("drawn_birds")
+def drawn_birds(
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the draw.")] = 0, set: Set = None, preview: Preview = None
+) -> None:
+    """The stand-in, which is drawn anew each time: nothing is kept."""
+    plan, images = drawn_pictures(config.build(DrawnSettings, _settings(set), "data"), seed)
+    print(f"{len(images)} pictures, {plan.train.numel()} of them to train on")
+    if preview is not None:
+        _write_sheet(plan, images, preview)
+
+
+def _settings(overrides: list[str] | None) -> dict[str, Any]:
+    return dict(parse_override(override) for override in overrides or [])
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UserError(f"--seeds {text}: must be whole numbers with commas between them, such as 0,101.") from None
+
+
+def _told(about: dict[str, Any]) -> list[str]:
+    """What was counted when the pictures were made."""
+    left = about["left over"]
+    lines = [
+        f"Birds without a photograph or a mask, skipped, by client: {about['skipped']}",
+        f"Birds left over, by client: {left['there']}; tested on, as far as there are backgrounds: {left['tested on']}",
+    ]
+    return lines + ([f"Backgrounds that are not there: {', '.join(about['absent'])}"] if about["absent"] else [])
+
+
+def _write_sheet(plan: Plan, images: Tensor, path: Path) -> None:
+    write_sheet(plan, images, path)
+    print(path)

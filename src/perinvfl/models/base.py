@@ -1,0 +1,46 @@
+"""What a model is to everything else: pure functions of its parameters."""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+from perinvfl.tree import Params
+
+Precision = Literal["float32", "tf32", "bfloat16"]
+
+
+class Model(NamedTuple):
+    init: Callable[[Generator], Params]
+    apply: Callable[[Params, Tensor], Tensor]  # (params, [B, ...]) -> float32 [B, outputs]
+    strip: Callable[[Params], Params]  # the same model without the padding that only serves speed
+    features: Callable[[Params, Tensor], Tensor]  # (params, [B, ...]) -> [B, features]: all but the last layer
+    classify: Callable[[Params, Tensor], Tensor]  # (params, features) -> float32 [B, outputs]: the last layer
+    # Of a model that normalises by its batch: (params, [B, ...]) -> the statistics to predict with instead, as further
+    # parameters. Training never sees them; they are measured on a client's data when its model is to be used.
+    statistics: Callable[[Params, Tensor], Params] | None = None
+
+
+def arithmetic(precision: Precision) -> torch.dtype:
+    """The type of products; parameters and logits stay in float32."""
+    return torch.bfloat16 if precision == "bfloat16" else torch.float32
+
+
+def mix_statistics(statistics: Params, weights: Tensor) -> Params:
+    """What clients measured, [T, n, ...], as if measured on their data together, [T, ...]; weights [T, n] sum to 1.
+
+    The variance over all is the mean of the variances plus the variance of the means.
+    """
+    mixed = {}
+    for name, leaf in statistics.items():
+        if name.endswith("running_mean"):
+            mean = _weigh(weights, leaf)
+            variance = name.replace("running_mean", "running_var")
+            mixed[name] = mean
+            mixed[variance] = _weigh(weights, statistics[variance] + leaf.square()) - mean.square()
+    return mixed
+
+
+def _weigh(weights: Tensor, leaf: Tensor) -> Tensor:
+    return torch.einsum("tn,tn...->t...", weights, leaf)

@@ -1,0 +1,229 @@
+"""ResNet-18 (He et al., 2016) as a pure function, with the parameter names of torchvision.
+
+Images come as [B, 3, H, W], uint8 ones are scaled by ImageNet's mean and deviation. Inside, channels come last.
+
+norm = "batch" normalises by the batch in training. Batch statistics for prediction are not gathered on the way: they
+are measured on a client's own data for the very model that is used (`statistics`), and they sit among the parameters
+under torchvision's names, where `apply` finds them. So nothing but parameters is ever trained, pulled or averaged, and
+the statistics of a global model are mixed from those of its clients in one place (`mix_statistics`).
+"""
+
+import json
+import math
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+from perinvfl.errors import UserError
+from perinvfl.models.base import Model, Precision, arithmetic
+from perinvfl.tree import Params
+
+Norm = Literal["group", "batch"]
+Stem = Literal["imagenet", "small"]
+Convolution = Literal["library", "products"]
+
+BLOCKS = 2  # in each of the four layers
+GROUPS = 32  # most groups of a group norm (Wu & He, 2018)
+EPSILON = 1e-5
+IMAGENET_MEAN, IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def resnet18(
+    outputs: int,
+    norm: Norm = "group",
+    width: int = 64,
+    stem: Stem = "imagenet",
+    convolution: Convolution = "library",
+    weights: str = "",
+    precision: Precision = "float32",
+) -> Model:
+    shapes = parameter_shapes(outputs, width, stem)
+    dtype = arithmetic(precision)
+    convolve = _convolve_by_products if convolution == "products" else _convolve_by_library
+    given = read_weights(Path(weights), shapes) if weights else {}
+
+    def init(generator: Generator) -> Params:
+        return {name: given.get(name, leaf) for name, leaf in _draw(shapes, generator).items()}
+
+    def forward(params: Params, x: Tensor, measured: Params | None) -> Tensor:
+        def normalise(name: str, h: Tensor) -> Tensor:
+            if norm == "group":
+                return _group_norm(h, params[f"{name}.weight"], params[f"{name}.bias"])
+            return _batch_norm(name, h, params, measured)
+
+        def convolved(name: str, h: Tensor, stride: int) -> Tensor:
+            return convolve(h, params[f"{name}.weight"].to(dtype), stride)
+
+        def block(name: str, h: Tensor, stride: int) -> Tensor:
+            around = h
+            if f"{name}.downsample.0.weight" in params:
+                around = normalise(f"{name}.downsample.1", convolved(f"{name}.downsample.0", h, stride))
+            h = torch.relu(normalise(f"{name}.bn1", convolved(f"{name}.conv1", h, stride)))
+            return torch.relu(normalise(f"{name}.bn2", convolved(f"{name}.conv2", h, 1)) + around)
+
+        h = channels_last(x, dtype)
+        h = torch.relu(normalise("bn1", convolved("conv1", h, 2 if stem == "imagenet" else 1)))
+        if stem == "imagenet":
+            h = F.max_pool2d(h.permute(0, 3, 1, 2), 3, 2, 1).permute(0, 2, 3, 1)
+        for layer in range(1, 5):
+            for number in range(BLOCKS):
+                h = block(f"layer{layer}.{number}", h, 2 if layer > 1 and number == 0 else 1)
+        return h.float().mean((1, 2))  # [B, 8 * width]
+
+    def features(params: Params, x: Tensor) -> Tensor:
+        return forward(params, x, None)
+
+    def classify(params: Params, h: Tensor) -> Tensor:
+        return F.linear(h, params["fc.weight"], params["fc.bias"])
+
+    def apply(params: Params, x: Tensor) -> Tensor:
+        return classify(params, features(params, x))
+
+    def statistics(params: Params, x: Tensor) -> Params:
+        measured: Params = {}
+        forward(params, x, measured)
+        return measured
+
+    return Model(init, apply, lambda params: params, features, classify, statistics if norm == "batch" else None)
+
+
+def parameter_shapes(outputs: int, width: int = 64, stem: Stem = "imagenet") -> dict[str, tuple[int, ...]]:
+    """Every parameter by torchvision's name, in torchvision's order."""
+    shapes: dict[str, tuple[int, ...]] = {}
+
+    def add(convolution: str, norm: str, outs: int, ins: int, kernel: int) -> None:
+        shapes[f"{convolution}.weight"] = (outs, ins, kernel, kernel)
+        shapes[f"{norm}.weight"] = shapes[f"{norm}.bias"] = (outs,)
+
+    add("conv1", "bn1", width, 3, 7 if stem == "imagenet" else 3)
+    ins = width
+    for layer in range(1, 5):
+        outs = width * 2 ** (layer - 1)
+        for number in range(BLOCKS):
+            name = f"layer{layer}.{number}"
+            add(f"{name}.conv1", f"{name}.bn1", outs, ins, 3)
+            add(f"{name}.conv2", f"{name}.bn2", outs, outs, 3)
+            if ins != outs:
+                add(f"{name}.downsample.0", f"{name}.downsample.1", outs, ins, 1)
+            ins = outs
+    shapes["fc.weight"], shapes["fc.bias"] = (outputs, ins), (outputs,)
+    return shapes
+
+
+def _draw(shapes: dict[str, tuple[int, ...]], generator: Generator) -> Params:
+    """He's normal law for convolutions, ones and zeros for norms, and a linear layer's usual uniform law."""
+    params = {}
+    for name, shape in shapes.items():
+        leaf = torch.empty(shape)
+        if len(shape) == 4:
+            torch.nn.init.kaiming_normal_(leaf, mode="fan_out", nonlinearity="relu", generator=generator)
+        elif name.startswith("fc."):
+            bound = 1 / math.sqrt(shapes["fc.weight"][1])
+            leaf.uniform_(-bound, bound, generator=generator)
+        else:
+            leaf.fill_(1.0 if name.endswith("weight") else 0.0)
+        params[name] = leaf
+    return params
+
+
+def channels_last(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """[B, H, W, 3]; uint8 images as numbers around 0, other numbers as they are."""
+    if x.dtype != torch.uint8:
+        return x.to(dtype).permute(0, 2, 3, 1).contiguous()
+    colours = zip(x.unbind(1), IMAGENET_MEAN, IMAGENET_DEVIATION, strict=True)
+    # Plain numbers, no tensor of them: a captured program may not copy from the host.
+    return torch.stack([((colour / 255 - mean) / deviation).to(dtype) for colour, mean, deviation in colours], -1)
+
+
+def _convolve_by_library(h: Tensor, weight: Tensor, stride: int) -> Tensor:
+    """[B, H, W, C] -> [B, H', W', O], padded so that stride 1 keeps the size."""
+    return F.conv2d(h.permute(0, 3, 1, 2), weight, stride=stride, padding=weight.shape[-1] // 2).permute(0, 2, 3, 1)
+
+
+def _convolve_by_products(h: Tensor, weight: Tensor, stride: int) -> Tensor:
+    """The same as one matrix product over all patches.
+
+    Under vmap a convolution becomes one with as many groups as there are models, which libraries do slowly; a product
+    becomes a batched product, which they do well. The result does not depend on the order of other work.
+    """
+    kernel = weight.shape[-1]
+    reach = kernel // 2
+    height, width = ((side - 1) // stride + 1 for side in h.shape[1:3])
+    padded = F.pad(h, (0, 0, reach, reach, reach, reach)) if reach else h
+    patches = [
+        padded[:, i : i + stride * (height - 1) + 1 : stride, j : j + stride * (width - 1) + 1 : stride]
+        for i in range(kernel)
+        for j in range(kernel)
+    ]
+    columns = (torch.cat(patches, -1) if reach else patches[0]).flatten(0, 2)  # [B * H' * W', k * k * C]
+    matrix = weight.permute(0, 2, 3, 1).flatten(1)  # [O, k * k * C]
+    return (columns @ matrix.T).unflatten(0, (h.shape[0], height, width))
+
+
+def _group_norm(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    groups = math.gcd(GROUPS, max(1, h.shape[-1] // 2))  # at least two channels in each
+    lines = h.flatten(1, 2).transpose(1, 2).contiguous()  # [B, C, H * W]
+    normal = F.group_norm(lines, groups, eps=EPSILON).transpose(1, 2).unflatten(1, h.shape[1:3])
+    return normal * weight.to(h.dtype) + bias.to(h.dtype)
+
+
+def _batch_norm(name: str, h: Tensor, params: Params, measured: Params | None) -> Tensor:
+    if f"{name}.running_mean" in params:
+        mean, variance = params[f"{name}.running_mean"], params[f"{name}.running_var"]
+    else:
+        variance, mean = torch.var_mean(h.float(), (0, 1, 2), correction=0)
+    if measured is not None:
+        measured[f"{name}.running_mean"], measured[f"{name}.running_var"] = mean, variance
+    scale = params[f"{name}.weight"] * torch.rsqrt(variance + EPSILON)
+    return h * scale.to(h.dtype) + (params[f"{name}.bias"] - mean * scale).to(h.dtype)
+
+
+def read_weights(path: Path, shapes: dict[str, tuple[int, ...]]) -> Params:
+    """Parameters from a file with torchvision's names; a last layer for other classes is left out."""
+    readers: dict[str, Callable[[Path], Params]] = {".safetensors": _read_safetensors, ".pth": _read_pickle}
+    if path.suffix not in readers:
+        raise UserError(f"model.weights = {path}: must be a .pth or .safetensors file.")
+    try:
+        found = readers[path.suffix](path)
+    except OSError as error:
+        raise UserError(f"model.weights = {path}: cannot be read: {error.strerror}.") from None
+    except Exception as error:  # whatever a reader finds wrong with a file that is none
+        raise UserError(f"model.weights = {path}: holds no weights ({type(error).__name__}).") from None
+    taken = {}
+    for name, shape in shapes.items():
+        fits = name in found and tuple(found[name].shape) == shape
+        if not fits and not name.startswith("fc."):
+            told = f"of shape {tuple(found[name].shape)}" if name in found else "not there"
+            raise UserError(f"model.weights = {path}: {name} is {told}, and must be of shape {shape}.")
+        if fits:
+            taken[name] = found[name].float()
+    return taken
+
+
+def _read_pickle(path: Path) -> Params:
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _read_safetensors(path: Path) -> Params:
+    """The format is plain: the length of a JSON header, the header, the numbers."""
+    types = {
+        "F64": torch.float64,
+        "F32": torch.float32,
+        "F16": torch.float16,
+        "BF16": torch.bfloat16,
+        "I64": torch.int64,
+    }
+    content = path.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + length])
+    body = bytearray(content[8 + length :])
+    return {
+        name: torch.frombuffer(body[slice(*entry["data_offsets"])], dtype=types[entry["dtype"]]).view(entry["shape"])
+        for name, entry in header.items()
+        if name != "__metadata__"
+    }

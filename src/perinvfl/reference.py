@@ -1,0 +1,85 @@
+"""The stage in front of an algorithm: FedAvg for a few rounds, then each client splits its own data by that model.
+
+What leaves a client is what leaves it in FedAvg. The stage is a function of the data, the seed and the settings, so a
+run that is resumed infers the same contexts again.
+"""
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from perinvfl.algorithms.fedavg import FedAvg
+from perinvfl.contexts import ContextSettings, is_wrong, soft_shares, split_context
+from perinvfl.errors import UserError
+from perinvfl.federation import Federation, Split
+from perinvfl.models import ModelSettings
+from perinvfl.simulate import Simulation, Training
+
+RIGHT, WRONG = "validation right", "validation wrong"
+
+
+def infer_contexts(
+    federation: Federation, seed: int, settings: ContextSettings, model: ModelSettings, training: Training
+) -> Federation:
+    """The same federation with training contexts split and held-out data sorted by a reference model."""
+    if federation.task == "regression":
+        raise UserError("contexts.infer: a regression has no right and wrong answers to split samples by.")
+    if settings.use == "discount" and federation.task != "binary":
+        raise UserError('contexts.use = "discount" takes a binary label; use = "balance" takes any.')
+    if settings.infer == "soft" and federation.contexts > 1:
+        raise UserError('contexts.infer = "soft" splits clients that have one context each; use "hard".')
+    simulation = train_reference(federation, seed, settings, model, training)
+    train = federation.train
+    logits = _predict(simulation, train)
+    if settings.infer == "soft":
+        rows = [
+            soft_shares(federation.task, row, y, settings.soft_steps) for row, y in zip(logits, train.y, strict=True)
+        ]
+        context = torch.where(train.context < 0, -1.0, torch.stack(rows))
+        wrong_shares = [float(row[row >= 0].mean()) for row in context]
+    else:
+        wrong = is_wrong(federation.task, logits, train.y)
+        context = split_context(train.context, wrong)
+        wrong_shares = [float((row[row >= 0] % 2).float().mean()) for row in context]
+    return dataclasses.replace(
+        federation,
+        train=train._replace(context=context),
+        contexts=2 * federation.contexts if settings.use == "balance" else federation.contexts,
+        split=settings.use,
+        inferred=_sorted_validation(simulation, federation),
+        infer_every=settings.every,
+        notes={**federation.notes, "reference": {"wrong": [round(share, 4) for share in wrong_shares]}},
+    )
+
+
+def train_reference(
+    federation: Federation, seed: int, settings: ContextSettings, model: ModelSettings, training: Training
+) -> Simulation:
+    how = dataclasses.replace(training, rounds=settings.reference_rounds, at_rest="memory", compile=False)
+    algorithm = FedAvg(learning_rate=1.0, server_optimizer="adam", server_learning_rate=settings.reference_rate)
+    bare = dataclasses.replace(federation, tests={}, validation=None, groups=())
+    simulation = Simulation([algorithm], [bare], [seed], how, model)
+    for _ in range(settings.reference_rounds):
+        simulation.round()
+    return simulation
+
+
+def _sorted_validation(simulation: Simulation, federation: Federation) -> dict[str, Split]:
+    """Held-out data as two tests that share their inputs: where the reference model is right, and where it is wrong."""
+    held_out = federation.validation
+    if held_out is None:
+        return {}
+    wrong = is_wrong(federation.task, _predict(simulation, held_out), held_out.y)
+    real = held_out.context >= 0
+    return {
+        RIGHT: held_out._replace(context=torch.where(real & ~wrong, held_out.context, -1)),
+        WRONG: held_out._replace(context=torch.where(real & wrong, held_out.context, -1)),
+    }
+
+
+def _predict(simulation: Simulation, data: Split) -> Tensor:
+    """[N, M, outputs] logits of the reference model."""
+    models = simulation._global_for(simulation.everyone)
+    x = data.x.to(simulation.device, simulation.data.x.dtype)
+    return simulation.executor.predict(models, x[None])[0].cpu()

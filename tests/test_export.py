@@ -209,3 +209,45 @@ def test_a_folder_without_its_checkpoint_is_one_sentence(
     capsys.readouterr()
     assert call(["export", str(tmp_path / "copy"), "--client", "1"]) == 2
     assert "has no checkpoint.pt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("norm", ["group", "batch"])
+def test_pictures_go_in_as_they_are(norm: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """uint8 pictures, scaled inside the graph; statistics of a batch norm, measured, inside it too."""
+    file = tmp_path / "birds.toml"
+    file.write_text(
+        'name = "birds"\ndata = {benchmark = "drawn_birds", train_per_client = 12, test_per_client = 8, left_over = 0, '
+        f'size = 16, birds = 40}}\nmodel = {{kind = "resnet18", width = 8, stem = "small", norm = "{norm}"}}\n'
+        'training = {rounds = 2, executor = "loop"}\n[[algorithm]]\nname = "ditto"\nlearning_rate = 0.01\n'
+    )
+    assert call(["run", str(file), "--quiet", "--out", str(tmp_path / "runs")]) == 0
+    folder = next((tmp_path / "runs").rglob("events.jsonl")).parent
+    opened = open_run(folder)
+    test = opened.federation.tests["0.1"]
+    real = test.context[1] >= 0
+    x, y = test.x[1][real], test.y[1][real]
+    assert x.dtype == torch.uint8
+    want = torch.sigmoid(opened.predict(opened.lead(1), x)[:, 0])
+    for form in FORMATS:
+        assert call(["export", str(folder), "--client", "2", "-o", str(tmp_path / f"m.{form}")]) == 0
+        found = predict(read_model(tmp_path / f"m.{form}"), x, chunk=3)
+        torch.testing.assert_close(found["probability"][:, 1], want, atol=1e-4, rtol=1e-3)
+        right = float((found["prediction"] == y).float().mean())
+        assert right == pytest.approx(recorded(folder, "0.1", 1), abs=1e-4)
+    assert "uint8" in (tmp_path / "m.onnx.md").read_text()
+    numpy.savez(tmp_path / "float.npz", x=x.float().numpy())
+    capsys.readouterr()
+    assert call(["predict", str(tmp_path / "m.pt2"), str(tmp_path / "float.npz")]) == 2
+    assert "takes pictures as uint8" in capsys.readouterr().err
+
+
+def test_a_run_with_inferred_contexts_opens_with_the_given_ones(tmp_path: Path) -> None:
+    file = planted_file(tmp_path, rounds=5)
+    options = ["--set", "contexts.infer=hard", "--set", "contexts.reference_rounds=5", "--out", str(tmp_path / "runs")]
+    assert call(["run", str(file), *options]) == 0
+    folder = next((tmp_path / "runs").rglob("events.jsonl")).parent
+    opened = open_run(folder)
+    assert opened.federation.contexts == 2 and int(opened.federation.train.context.max()) == 1
+    test = opened.federation.tests["night"]
+    right = ((opened.predict(opened.lead(0), test.x[0])[:, 0] > 0) == (test.y[0] > 0.5)).float().mean()
+    assert float(right) == pytest.approx(recorded(folder, "night", 0), abs=1e-4)

@@ -312,3 +312,20 @@ def test_the_page_holds_plain_json(report: Path) -> None:
     found = json.loads(re.search(r'<script type="application/json" id="found">(.*?)</script>', text, re.S)[1])  # type: ignore[index]
     assert [section["benchmark"] for section in found["sections"]] == ["random"]
     assert "http://" not in text.replace("http://www.w3.org/2000/svg", "") and "https://" not in text
+
+
+def test_rare_classes_are_told_by_balanced_accuracy(browser: Browser, tmp_path: Path) -> None:
+    file = tmp_path / "birds.toml"
+    file.write_text(
+        'name = "birds"\ndata = {benchmark = "drawn_birds", train_per_client = 12, test_per_client = 8, left_over = 0, '
+        'size = 16, birds = 40}\nmodel = {hidden = [8]}\ntraining = {rounds = 2}\n[[algorithm]]\nname = "fedavg"\n'
+    )
+    assert call(["run", str(file), "--quiet", "--out", str(tmp_path)]) == 0
+    (run,) = find_runs(tmp_path / "birds")
+    assert call(["report", str(run.folder), "-o", str(tmp_path / "r.html")]) == 0
+    want = 100 * fmean(run.evaluations[-1]["balanced"][case] for case in run.start["spectrum"])
+    with opened(browser, tmp_path / "r.html") as page:
+        assert page.locator("#numbers thead th").all_inner_texts()[3] == "Balanced"
+        assert float(cells(page, "numbers")["FedAvg"][2]) == pytest.approx(want, abs=0.006)
+        assert cells(page, "numbers")["Constant answer"][2] == "50.00"
+        assert page.locator("#h-diagnosis").is_visible()

@@ -2,17 +2,24 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test bench clean
+.PHONY: demo test bench docs browser clean
 
 demo: .venv/runtime
 	$(BIN)/perinvfl run experiments/demo.toml
 
-test: .venv/dev
+test: .venv/dev browser docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 2 -q
+
+docs: .venv/dev
+	$(BIN)/python -m sphinx --fresh-env --fail-on-warning --keep-going --quiet docs build/docs
+
+# The report is tested in a real browser.
+browser:
+	@sh scripts/get_chromium.sh
 
 bench: .venv/dev
 	$(BIN)/python -m benchmarks
@@ -29,4 +36,4 @@ bench: .venv/dev
 	touch $@
 
 clean:
-	rm -rf .venv runs
+	rm -rf .venv runs build

@@ -8,6 +8,7 @@ rounds, folds and seeds. Torch and the standard library only.
 
 import argparse
 import dataclasses
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -221,7 +222,8 @@ def main(arguments: list[str] | None = None) -> int:
         reproduce(experiment, given.out, effort, given.together, lambda line: print(line, flush=True))
         return 0
 
-    return guarded(work)
+    again = sys.argv[1:] if arguments is None else arguments
+    return guarded(work, shlex.join([sys.executable, "-m", "perinvfl.reproduce", *again]))
 
 
 if __name__ == "__main__":

@@ -243,7 +243,7 @@ def _method_rows(
 ) -> list[Row]:
     factor, errors = _unit(runs[0])
     algorithm = runs[0].start["asked"]["algorithm"]["name"]
-    published = TABLES.get(benchmark, {}).get(algorithm) if _as_published(runs[0]) else None
+    published = TABLES.get(benchmark, {}).get(algorithm) if as_published(runs[0]) else None
     events = [[event for event in run.evaluations if round in (None, event["round"])][-1] for run in runs]
     measured = [event.get("personal") or event["global"] for event in events]
     grouped = "groups" in runs[0].start["notes"]
@@ -272,7 +272,7 @@ def _method_rows(
     return rows
 
 
-def _as_published(run: Run) -> bool:
+def as_published(run: Run) -> bool:
     """Whether a run is the paper's method on the paper's data, so that its numbers may stand beside the paper's."""
     asked = run.start["asked"]
     # The paper's experiments take L_INV = IRM.

@@ -91,6 +91,11 @@ class Experiment:
 
 def read_experiment(path: Path, overrides: list[str] | None = None) -> Experiment:
     """Read and check a file; overrides are `a.b=value`, the value written as in TOML."""
+    return build_experiment(read_table(path, overrides), path.stem)
+
+
+def read_table(path: Path, overrides: list[str] | None = None) -> dict[str, Any]:
+    """What a file says once the overrides have replaced some of it, not checked yet."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -101,11 +106,12 @@ def read_experiment(path: Path, overrides: list[str] | None = None) -> Experimen
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     for override in overrides or []:
         _apply(table, override)
-    return build_experiment(table, path.stem)
+    return table
 
 
 def build_experiment(table: dict[str, Any], default_name: str = "experiment") -> Experiment:
-    known = ["name", "seeds", "data", "model", "training", "algorithm"]
+    # [federation] is for `perinvfl federation run`; one machine has nothing to take from it.
+    known = ["name", "seeds", "data", "model", "training", "algorithm", "federation"]
     for key in table:
         if key not in known:
             raise UserError(f"{key} is not a setting{config.suggest(key, known)}")

@@ -12,6 +12,7 @@ from typing import Any
 from perinvfl.config import suggest
 from perinvfl.data.digits import DigitSettings, digit_federation
 from perinvfl.data.random import RandomSettings, random_federation
+from perinvfl.data.sites import SitesSettings, refuse
 from perinvfl.data.structural import StructuralSettings, structural_federation
 from perinvfl.errors import UserError
 from perinvfl.federation import Federation
@@ -45,6 +46,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         lambda settings, seed: random_federation(**vars(settings), seed=seed),
         "tiny random data, to try things out",
     ),
+    "sites": Benchmark(SitesSettings, refuse, "what the sites of a federation hold themselves, and nobody else sees"),
 }
 
 

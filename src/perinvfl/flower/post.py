@@ -1,0 +1,85 @@
+"""Questions to sites and their answers, over a Flower grid."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from perinvfl.flower.codec import Rejected
+
+Answer = RecordDict | Rejected
+GRACE = 10.0  # a question outlives its round by this much: the clock of a site may be some seconds ahead
+
+
+class Post(Protocol):
+    """How a server reaches its sites, each known by its place among the clients."""
+
+    def online(self) -> list[int]: ...
+
+    def node(self, client: int) -> int:
+        """The number under which Flower knows a site."""
+        ...
+
+    def ask(
+        self,
+        kind: str,
+        questions: dict[int, RecordDict],
+        round: int,
+        timeout: float,
+        heard: Callable[[int], None] | None = None,
+    ) -> dict[int, Answer]:
+        """The answers that came in time, or why there is none; sites that were not heard of are missing."""
+        ...
+
+
+@dataclass
+class GridPost:
+    grid: Grid
+    whereabouts: Callable[[], dict[int, int]]  # client -> Flower node, of the sites that are online
+    poll: float
+    nodes: dict[int, int] = field(default_factory=dict)
+
+    def online(self) -> list[int]:
+        found = self.whereabouts()
+        self.nodes |= found
+        return sorted(found)
+
+    def node(self, client: int) -> int:
+        return self.nodes[client]
+
+    def ask(
+        self,
+        kind: str,
+        questions: dict[int, RecordDict],
+        round: int,
+        timeout: float,
+        heard: Callable[[int], None] | None = None,
+    ) -> dict[int, Answer]:
+        ends = time.monotonic() + timeout
+        waiting: dict[str, int] = {}
+        for client, content in questions.items():
+            # One by one: a message a site cannot be sent is that site's matter alone.
+            message = Message(content, self.nodes[client], kind, ttl=timeout + GRACE, group_id=str(round))
+            for sent in self.grid.push_messages([message]):
+                if sent:
+                    waiting[sent] = client
+        answers: dict[int, Answer] = {}
+        while waiting:
+            for reply in self.grid.pull_messages(list(waiting)):
+                client = waiting.pop(reply.metadata.reply_to_message_id)
+                answers[client] = _answer(reply)
+                if heard is not None:
+                    heard(client)
+            if not waiting or time.monotonic() >= ends:
+                break
+            time.sleep(self.poll)
+        return answers
+
+
+def _answer(reply: Message) -> Answer:
+    if reply.has_error():
+        return Rejected(f"could not answer: {reply.error.reason or reply.error.code}")
+    return reply.content

@@ -9,9 +9,10 @@ from flower.inprocess import InProcess
 from perinvfl import tree
 from perinvfl.algorithms import ALGORITHMS
 from perinvfl.experiment import Trial, build_experiment
-from perinvfl.flower.rounds import Rounds, Watch
+from perinvfl.flower.rounds import Rounds
 from perinvfl.flower.settings import FederationSettings
 from perinvfl.flower.site import Vault, make_worker
+from perinvfl.flower.watch import Watch
 from perinvfl.records import find_runs, read_run
 from perinvfl.simulate import Simulation
 from perinvfl.tables import make_table
@@ -47,7 +48,9 @@ def sites(trial: Trial) -> list[str]:
     return [f"site-{client}" for client in range(trial.data.clients)]
 
 
-def deploy(trial: Trial, folder: Path, settings: FederationSettings = SETTINGS, post: InProcess | None = None) -> Rounds:
+def deploy(
+    trial: Trial, folder: Path, settings: FederationSettings = SETTINGS, post: InProcess | None = None
+) -> Rounds:
     post = post or InProcess(folder, trial.data.clients)
     rounds = Rounds(trial, settings, sites(trial), post, folder / "runs", Watch())
     rounds.run(resume=False)

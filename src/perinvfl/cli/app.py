@@ -14,6 +14,7 @@ from rich.table import Table as RichTable
 
 import perinvfl
 from perinvfl.algorithms import ALGORITHMS, settings_of
+from perinvfl.cli import federation
 from perinvfl.data import BENCHMARKS
 from perinvfl.display import Live, show_table
 from perinvfl.errors import UserError
@@ -33,6 +34,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(federation.app, name="federation")
 
 File = Annotated[Path, typer.Argument(help="Experiment file (TOML).")]
 Set = Annotated[

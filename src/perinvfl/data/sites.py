@@ -23,6 +23,4 @@ class SitesSettings:
 
 
 def refuse(settings: SitesSettings, seed: int) -> NoReturn:
-    raise UserError(
-        'data.benchmark = "sites": these data are at the sites; `perinvfl federation run` trains on them where they are.'
-    )
+    raise UserError('data.benchmark = "sites": these data are at the sites; `perinvfl federation run` trains there.')

@@ -1,7 +1,7 @@
 """What travels: an assignment and ν to a site, an update and one risk back. Everything that comes in is looked at.
 
-An upload is believed only if it is exactly what was asked for: the same names, shapes and type as ν, finite, of a norm
-that can be true, and nothing besides. What is wrong with it is said in words, for the record.
+An upload is believed only if it is exactly what was asked for: as many numbers as ν has, of the same type, finite, of a
+norm that can be true, and nothing besides. What is wrong with it is said in words, for the record.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from perinvfl.flower import privacy
 from perinvfl.flower.site import Assignment
 from perinvfl.tree import Params
 
-MODEL, TASK, UPDATE, TOLD = "model", "task", "update", "told"
+MODEL, TASK, UPDATE, TOLD, FLAT = "model", "task", "update", "told", "flat"
 RAW = "float32"  # how the numbers of an array are stored: as they are in memory, little-endian
 SITE_FAILED = 100  # the code of an error that a site reports about itself
 
@@ -28,19 +28,35 @@ class Rejected(Exception):
 
 
 def encode_params(params: Params) -> ArrayRecord:
-    return ArrayRecord({name: _encode(leaf) for name, leaf in params.items()})
+    """A model as one array: Flower sends every array, and every piece of it, in a request of its own."""
+    flat = torch.cat([leaf.detach().float().flatten().cpu() for leaf in params.values()])
+    data = flat.numpy().astype("<f4", copy=False).tobytes()
+    return ArrayRecord({FLAT: Array(dtype="float32", shape=(flat.numel(),), stype=RAW, data=data)})
 
 
-def decode_params(record: ArrayRecord, like: Params | None = None) -> Params:
-    """The model in a record, which must have the names and shapes of `like`, if that is given."""
-    if like is not None and list(record.keys()) != list(like):
-        raise Rejected(f"has the parts {_few(record.keys())} instead of {_few(like)}")
-    return {name: _decode(name, array, None if like is None else like[name]) for name, array in record.items()}
+def decode_params(record: ArrayRecord, like: Params) -> Params:
+    """The model in a record, which must be exactly as large as `like`."""
+    if list(record.keys()) != [FLAT]:
+        raise Rejected(f"has the arrays {_few(record.keys())} instead of {FLAT}")
+    array = record[FLAT]
+    count = sum(leaf.numel() for leaf in like.values())
+    if array.stype != RAW or array.dtype != "float32":
+        raise Rejected(f"has numbers of type {array.dtype} ({array.stype})")
+    if tuple(array.shape) != (count,):
+        raise Rejected(f"has the shape {list(array.shape)} instead of {[count]}")
+    if len(array.data) != 4 * count:
+        raise Rejected(f"has {len(array.data)} bytes for {count} numbers")
+    flat = torch.from_numpy(numpy.frombuffer(array.data, dtype="<f4").copy())
+    if not bool(torch.isfinite(flat).all()):
+        raise Rejected("has NaN in it" if bool(torch.isnan(flat).any()) else "has infinite numbers in it")
+    parts = flat.split([leaf.numel() for leaf in like.values()])
+    return {name: part.view(leaf.shape) for (name, leaf), part in zip(like.items(), parts, strict=True)}
 
 
 def encode_assignment(assignment: Assignment, nu: Params | None, extra: dict[str, Any] | None = None) -> RecordDict:
     asked = json.dumps(dataclasses.asdict(assignment))
-    content = RecordDict({TASK: ConfigRecord({"assignment": asked, **(extra or {})})})
+    layout = json.dumps({name: list(leaf.shape) for name, leaf in (nu or {}).items()})
+    content = RecordDict({TASK: ConfigRecord({"assignment": asked, "layout": layout, **(extra or {})})})
     if nu is not None:
         content[MODEL] = encode_params(nu)
     return content
@@ -53,13 +69,13 @@ def decode_assignment(content: RecordDict) -> tuple[Assignment, Params, ConfigRe
         fields = json.loads(str(task["assignment"]))
         fields["noise"] = None if fields["noise"] is None else tuple(fields["noise"])
         assignment = Assignment(**fields)
-    except (KeyError, TypeError, ValueError) as error:
+        layout = json.loads(str(task["layout"]))
+        like = {name: torch.empty(shape, device="meta") for name, shape in layout.items()}
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise Rejected(f"is not an assignment ({error})") from None
     if MODEL not in content.array_records:
         return assignment, {}, task
-    nu = decode_params(content.array_records[MODEL])
-    _check_finite(nu)
-    return assignment, nu, task
+    return assignment, decode_params(content.array_records[MODEL], like), task
 
 
 def encode_upload(upload: Upload, tell_risk: bool, samples: int | None) -> RecordDict:
@@ -79,7 +95,6 @@ def decode_upload(content: RecordDict, nu: Params, largest: float, told: set[str
         raise Rejected("does not tell what was asked for")
     numbers: dict[str, Any] = dict(content.metric_records[TOLD])
     update = decode_params(content.array_records[UPDATE], nu)
-    _check_finite(update)
     length = privacy.norm(update)
     if length > largest:
         raise Rejected(f"has the norm {length:.3g}, more than {largest:g}")
@@ -130,30 +145,6 @@ def failure(message: Message, why: Exception) -> Message:
 def size(content: RecordDict) -> int:
     """Bytes of the arrays of a message; the rest is a few hundred."""
     return sum(len(array.data) for record in content.array_records.values() for array in record.values())
-
-
-def _encode(leaf: torch.Tensor) -> Array:
-    plain = leaf.detach().cpu().contiguous().numpy().astype("<f4", copy=False)
-    return Array(dtype="float32", shape=tuple(plain.shape), stype=RAW, data=plain.tobytes())
-
-
-def _decode(name: str, array: Array, like: torch.Tensor | None) -> torch.Tensor:
-    shape = tuple(array.shape)
-    if array.stype != RAW or array.dtype != "float32":
-        raise Rejected(f"has numbers of type {array.dtype} ({array.stype}) in {name}")
-    if like is not None and shape != tuple(like.shape):
-        raise Rejected(f"has the shape {list(shape)} instead of {list(like.shape)} in {name}")
-    if any(side < 0 for side in shape) or len(array.data) != 4 * math.prod(shape):
-        raise Rejected(f"has {len(array.data)} bytes in {name}, which is {list(shape)}")
-    numbers = numpy.frombuffer(array.data, dtype="<f4").reshape(shape)
-    return torch.from_numpy(numbers.copy())
-
-
-def _check_finite(params: Params) -> None:
-    for name, leaf in params.items():
-        if not bool(torch.isfinite(leaf).all()):
-            what = "NaN" if bool(torch.isnan(leaf).any()) else "infinite numbers"
-            raise Rejected(f"has {what} in {name}")
 
 
 def _few(names: Any) -> str:

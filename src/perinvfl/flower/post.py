@@ -8,10 +8,13 @@ from typing import Protocol
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from perinvfl.flower.codec import Rejected
+from perinvfl.flower.codec import Rejected, size
+from perinvfl.flower.grid import SitesGrid
 
 Answer = RecordDict | Rejected
 GRACE = 10.0  # a question outlives its round by this much: the clock of a site may be some seconds ahead
+
+ROOM = 2**20  # bytes that an answer may have besides twice the size of the question
 
 
 class Post(Protocol):
@@ -60,12 +63,15 @@ class GridPost:
     ) -> dict[int, Answer]:
         ends = time.monotonic() + timeout
         waiting: dict[str, int] = {}
-        for client, content in questions.items():
-            # One by one: a message a site cannot be sent is that site's matter alone.
-            message = Message(content, self.nodes[client], kind, ttl=timeout + GRACE, group_id=str(round))
-            for sent in self.grid.push_messages([message]):
-                if sent:
-                    waiting[sent] = client
+        if isinstance(self.grid, SitesGrid):
+            self.grid.largest_reply = ROOM + 2 * max(map(size, questions.values()), default=0)
+        messages = [
+            Message(content, self.nodes[client], kind, ttl=timeout + GRACE, group_id=str(round))
+            for client, content in questions.items()
+        ]
+        for sent, client in zip(self.grid.push_messages(messages), questions, strict=True):
+            if sent:
+                waiting[sent] = client
         answers: dict[int, Answer] = {}
         while waiting:
             for reply in self.grid.pull_messages(list(waiting)):

@@ -28,8 +28,9 @@ from perinvfl.experiment import Trial
 from perinvfl.flower import codec, privacy, secagg
 from perinvfl.flower.codec import Rejected
 from perinvfl.flower.post import Post
-from perinvfl.flower.settings import FederationSettings
+from perinvfl.flower.settings import FederationSettings, needs_risks
 from perinvfl.flower.site import NEVER, Assignment
+from perinvfl.flower.watch import Progress, Watch
 from perinvfl.models import build_model
 from perinvfl.records import Writer, environment, read_events, read_run, run_id
 from perinvfl.seeding import generator
@@ -38,34 +39,6 @@ from perinvfl.tree import Params
 
 CHECKPOINT = "server.pt"
 BEGUN = "federation.json"
-
-
-class Watch:
-    """What is told about a run under way; the base tells nothing."""
-
-    def waiting(self, missing: list[str]) -> None: ...
-    def skipped(self, trial: Trial, folder: Path) -> None: ...
-    def started(self, trial: Trial, rounds_done: int) -> None: ...
-    def heard(self, replies: int, asked: int) -> None: ...
-    def round(self, progress: "Progress") -> None: ...
-    def left_out(self, site: str, round: int, why: str) -> None: ...
-    def evaluated(self, trial: Trial, round: int, mean: float | None) -> None: ...
-    def broke(self, trial: Trial, why: str) -> None: ...
-    def finished(self, trial: Trial, seconds: float, told: str) -> None: ...
-
-
-@dataclass(frozen=True)
-class Progress:
-    """One round as a person would want to see it."""
-
-    trial: Trial
-    round: int
-    replies: int
-    asked: int
-    risk: float | None
-    seconds: float
-    bytes_up: int
-    bytes_down: int
 
 
 @dataclass(frozen=True)
@@ -288,7 +261,9 @@ class Rounds:
             if gathered is not None and len(gathered.used) >= enough:
                 return gathered
             if len(why) == len(asked) and all("NaN" in str(w) or "infinite" in str(w) for w in why.values()):
-                sentence = f"{self.trial.label}, seed {self.trial.seed}: no site's update is finite in round {t}, stopped"
+                sentence = (
+                    f"{self.trial.label}, seed {self.trial.seed}: no site's update is finite in round {t}, stopped"
+                )
                 self.writer.write("broken", round=t, why=sentence)
                 self.watch.broke(self.trial, sentence)
                 return None
@@ -453,7 +428,7 @@ class Rounds:
         if not asked:
             return {}
         sent = self.algorithm.broadcast(self.server, torch.tensor(asked))
-        extra = {"tell_samples": self.training.weights == "samples"}
+        extra = {"tell_samples": self.training.weights == "samples", "risks_seen": needs_risks(self.algorithm)}
         return {
             client: codec.encode_assignment(
                 self._assignment(self.begun.run, client, t, float(weight), self.begun.contexts), sent.params, extra

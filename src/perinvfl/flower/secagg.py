@@ -32,7 +32,7 @@ from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFI
 from flwr.common.secure_aggregation.secaggplus_utils import share_keys_plaintext_separate
 from flwr.supercore.primitives.asymmetric import bytes_to_private_key, bytes_to_public_key
 
-from perinvfl.flower.codec import TOLD, UPDATE, Rejected, decode_params
+from perinvfl.flower.codec import FLAT, TASK, TOLD, UPDATE, Rejected
 from perinvfl.flower.post import Answer, Post
 from perinvfl.tree import Params
 
@@ -68,7 +68,8 @@ def masking(message: Message, context: Context, call_next: Callable[[Message, Co
     elif state.current_stage == Stage.SHARE_KEYS:
         told = _share_keys(state, configs)
     elif state.current_stage == Stage.COLLECT_MASKED_VECTORS:
-        content = _masked(state, configs, call_next(message, context).content)
+        seen = bool(message.content.config_records[TASK].get("risks_seen", False))
+        content = _masked(state, configs, call_next(message, context).content, seen)
     else:
         _check_unmasking(state, configs)
         told = _give_shares(state, configs)
@@ -77,14 +78,18 @@ def masking(message: Message, context: Context, call_next: Callable[[Message, Co
     return Message(content, reply_to=message)
 
 
-def _masked(state: SecAggPlusState, configs: ConfigRecord, upload: RecordDict) -> RecordDict:
+def _masked(state: SecAggPlusState, configs: ConfigRecord, upload: RecordDict, seen: bool) -> RecordDict:
     """The update and the risk as numbers modulo 2^32, plus this site's own mask and one with each other site."""
-    update = decode_params(upload.array_records[UPDATE])
-    told = dict(upload.metric_records[TOLD])
-    numbers = [*(leaf.flatten() for leaf in update.values()), torch.tensor([float(told.pop("risk"))])]  # type: ignore[arg-type]
-    vector = quantize(torch.cat(numbers).numpy(), state.clipping_range, state.target_range)
-    others = []
-    for source, ciphertext in zip(configs[Key.SOURCE_LIST], configs[Key.CIPHERTEXT_LIST], strict=True):  # type: ignore[arg-type]
+    update = numpy.frombuffer(upload.array_records[UPDATE][FLAT].data, dtype="<f4")
+    told: dict[str, Any] = dict(upload.metric_records[TOLD])
+    risk = told.get("risk", 0.0)
+    if not seen:
+        told.pop("risk", None)
+    vector = quantize(numpy.append(update, numpy.float32(risk)), state.clipping_range, state.target_range)
+    others: list[int] = []
+    sources: Any = configs[Key.SOURCE_LIST]
+    ciphertexts: Any = configs[Key.CIPHERTEXT_LIST]
+    for source, ciphertext in zip(sources, ciphertexts, strict=True):
         sender, receiver, seed_share, key_share = share_keys_plaintext_separate(
             decrypt(state.ss2_dict[source], ciphertext)
         )

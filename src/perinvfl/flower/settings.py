@@ -15,7 +15,9 @@ from perinvfl.hyper import hyper
 class FederationSettings:
     round_timeout: float = hyper(600.0, "seconds after which a round goes on without the sites still missing", above=0)
     minimum_replies: int = hyper(1, "replies without which a round is not used but asked again", least=1)
-    patience: float = hyper(3600.0, "seconds to wait for enough sites, at the start or later, before giving up", above=0)
+    patience: float = hyper(
+        3600.0, "seconds to wait for enough sites, at the start or later, before giving up", above=0
+    )
     poll: float = hyper(0.1, "seconds between two looks for replies", above=0)
     largest_update: float = hyper(1e6, "norm above which an update is not believed", above=0)
     evaluate: bool = hyper(True, "ask sites how well the models do on their own test cases; only numbers are sent")
@@ -62,13 +64,15 @@ def check_together(settings: FederationSettings, trial: Trial, sites: int) -> No
         raise UserError(f"federation.minimum_replies = {settings.minimum_replies}: there are only {sites} sites.")
     if settings.secure_aggregation and needs_risks(trial.algorithm) and not settings.risks_may_be_seen:
         raise UserError(
-            f"federation.secure_aggregation = true: {trial.label} needs the risk of each site, which a sum cannot give; "
+            f"federation.secure_aggregation = true: {trial.label} needs each site's risk, which a sum does not give; "
             "set federation.risks_may_be_seen = true to let the server see the risks, or use another algorithm."
         )
     if settings.secure_aggregation and trial.training.weights != "uniform":
         raise UserError('federation.secure_aggregation = true goes with training.weights = "uniform".')
     if settings.secure_aggregation and max(1, int(trial.training.fraction * sites + 0.5)) < 3:
-        raise UserError("federation.secure_aggregation = true needs at least 3 sites in a round: of two, each knows all.")
+        raise UserError(
+            "federation.secure_aggregation = true needs at least 3 sites in a round: of two, each knows all."
+        )
     if settings.private and needs_risks(trial.algorithm):
         raise UserError(
             f"federation.noise_multiplier = {settings.noise_multiplier:g}: {trial.label} needs the risk of each site, "

@@ -290,10 +290,11 @@ def load_share(data: Path | None, trial: str) -> Share:
     asked, client, _, _ = json.loads(trial)
     settings = dict(asked["data"])
     benchmark = settings.pop("benchmark")
-    chosen = config.build(BENCHMARKS[benchmark].settings, settings, "data")
+    chosen: Any = config.build(BENCHMARKS[benchmark].settings, settings, "data")
     if data is not None:
-        task, outputs = (chosen.task, chosen.outputs) if hasattr(chosen, "task") else ("binary", 1)
-        return read_share(data, task, outputs, getattr(chosen, "spectrum", ()))
+        return read_share(
+            data, getattr(chosen, "task", "binary"), getattr(chosen, "outputs", 1), getattr(chosen, "spectrum", ())
+        )
     if isinstance(chosen, SitesSettings):
         raise UserError('data.benchmark = "sites": this site was started without --data FILE, so it has no data.')
     federation = build_federation(benchmark, chosen, asked["seed"])

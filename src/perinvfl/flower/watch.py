@@ -1,13 +1,43 @@
-"""What a run across machines tells as it goes, one line an event; for logs and where there is no terminal."""
+"""What a run across machines tells as it goes."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from perinvfl.experiment import Trial
-from perinvfl.flower.rounds import Progress, Watch
+
+
+class Watch:
+    """What is told about a run under way; the base tells nothing."""
+
+    def waiting(self, missing: list[str]) -> None: ...
+    def skipped(self, trial: Trial, folder: Path) -> None: ...
+    def started(self, trial: Trial, rounds_done: int) -> None: ...
+    def heard(self, replies: int, asked: int) -> None: ...
+    def round(self, progress: "Progress") -> None: ...
+    def left_out(self, site: str, round: int, why: str) -> None: ...
+    def evaluated(self, trial: Trial, round: int, mean: float | None) -> None: ...
+    def broke(self, trial: Trial, why: str) -> None: ...
+    def finished(self, trial: Trial, seconds: float, told: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One round as a person would want to see it."""
+
+    trial: Trial
+    round: int
+    replies: int
+    asked: int
+    risk: float | None
+    seconds: float
+    bytes_up: int
+    bytes_down: int
 
 
 class Plain(Watch):
+    """One line an event, for logs and where there is no terminal."""
+
     def __init__(self, say: Callable[[str], None] = print) -> None:
         self.say = say
         self.last: tuple[str, ...] = ()  # said already

@@ -8,6 +8,7 @@ sites' keys are in the server's folder, and the rounds of a run in its records.
 import hmac
 import ipaddress
 import secrets
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -19,7 +20,7 @@ from flwr.common.constant import (
     NOOP_FLWR_AID,
     TRANSPORT_TYPE_GRPC_RERE,
 )
-from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLWR_IN_MEMORY_DB_NAME
 from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
 from flwr.superlink.config_loader import SuperLinkLifespanConfig, load_control_authn_plugin
 from flwr.superlink.main import create_app
@@ -28,6 +29,7 @@ from perinvfl.flower.credentials import write_secret
 from perinvfl.flower.layout import ServerFolder
 
 HEADER = b"perinvfl-control"
+KEY_HEADER = FLEET_HTTP_PUBLIC_KEY_HEADER.encode()
 FLEET, RUNTIME = "/v1/fleet/", "/v1/runtime/"
 LARGEST_REQUEST = 64 * 2**20  # Flower cuts arrays into pieces of 5 MB
 
@@ -39,8 +41,10 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 class Guard:
     """Lets sites do what sites do, and this machine's owner the rest."""
 
-    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], secret: str) -> None:
-        self.app, self.secret = app, secret
+    def __init__(
+        self, app: Callable[[Scope, Receive, Send], Awaitable[None]], secret: str, keys: frozenset[bytes]
+    ) -> None:
+        self.app, self.secret, self.keys = app, secret, keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -61,8 +65,8 @@ class Guard:
             return 411
         if length.isdigit() and int(length) > LARGEST_REQUEST:
             return 413
-        if scope["path"].startswith(FLEET):
-            return 0  # Flower checks the site's key
+        if scope["path"].startswith(FLEET):  # whether the key is really the caller's is for Flower to check
+            return 0 if headers.get(KEY_HEADER, b"") in self.keys else 403
         if not _is_loopback(scope.get("client")):
             return 404
         if scope["path"].startswith(RUNTIME):
@@ -115,7 +119,7 @@ def serve(folder: ServerFolder, host: str, port: int, started: Callable[[], None
 
     Server(
         uvicorn.Config(
-            Guard(app, secret),
+            Guard(app, secret, frozenset(b64encode(folder.public_key(site)) for site in folder.sites)),
             host=host,
             port=port,
             ssl_keyfile=str(folder.key),

@@ -173,9 +173,10 @@ class Node:
             try:
                 self.id = self._call(self.client.ActivateNode, request).node_id
                 break
-            except (_Refused, Unknown):
+            except (_Refused, Unknown) as refused:
                 # The server may still believe that this site, killed a moment ago, is there.
-                if not self._leave_as_before() and time.monotonic() > ends:
+                stranger = isinstance(refused, _Refused) and refused.status == httpx.codes.FORBIDDEN
+                if stranger or (not self._leave_as_before() and time.monotonic() > ends):
                     raise UserError(
                         f"{self.folder.server} refuses {self.folder.name}: its key is not registered there. Use the "
                         "folder that `federation init` wrote together with the server's."
@@ -217,7 +218,7 @@ class Node:
                 if status == httpx.codes.UNAUTHORIZED:
                     raise Unknown from None
                 if status not in (502, 503, 504):
-                    raise _Refused(f"{status} {error.response.text[:200]}") from None
+                    raise _Refused(status) from None
             except httpx.TransportError as error:
                 if "certificate" in str(error).lower():
                     raise UserError(
@@ -225,7 +226,7 @@ class Node:
                         "address, and that the server was started with the folder of the same `federation init`."
                     ) from None
             if self.stopping.is_set():
-                raise _Refused("stopping")
+                raise _Refused(0)
             if not said:
                 self.say(f"{self.folder.server} cannot be reached; trying again")
                 said = True
@@ -235,6 +236,10 @@ class Node:
 
 class _Refused(Exception):
     """The server has an answer, and it is no."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
 
 
 @contextmanager

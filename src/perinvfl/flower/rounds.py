@@ -140,6 +140,9 @@ class Rounds:
             if gathered is None:
                 return  # no longer finite
             self._advance(gathered)
+            if len(gathered.used) < len(self._participants(self.done - 1)):
+                used = [self.sites[client] for client in gathered.used]
+                self.writer.write("partial", round=self.done - 1, used=used)
             seen = [risk for risk in gathered.risks.values() if math.isfinite(risk)]
             risk = sum(seen) / len(seen) if seen else None
             self._save(time.perf_counter() - began)

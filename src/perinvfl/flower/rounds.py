@@ -338,7 +338,7 @@ class Rounds:
             )
         except secagg.TooFew as few:
             self.writer.write("undone", round=t, why=str(few))
-            return None, {}
+            return None, few.left_out
         update, risk = secagg.unflatten(mean, self.server.params)
         risks = {client: float(rest.get("risk", risk)) for client, rest in told.items()}
         return Gathered(update, risks, sorted(told), 4 * size * len(told)), why

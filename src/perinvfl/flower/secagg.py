@@ -122,6 +122,10 @@ def _check_unmasking(state: SecAggPlusState, configs: ConfigRecord) -> None:
 class TooFew(Exception):
     """So many sites left that what is left cannot be added up."""
 
+    def __init__(self, why: str, left_out: dict[int, Rejected]) -> None:
+        super().__init__(why)
+        self.left_out = left_out
+
 
 def collect(
     post: Post,
@@ -160,7 +164,8 @@ def collect(
             else:
                 fine[client] = answer
         if len(fine) < threshold:
-            raise TooFew(f"{len(fine)} of {len(questions)} sites answered in stage {name}, and {threshold} are needed")
+            why = f"{len(fine)} of {len(questions)} sites answered in stage {name}, and {threshold} are needed"
+            raise TooFew(why, left_out)
         return fine
 
     setup = {
@@ -193,7 +198,7 @@ def collect(
         except Rejected as why:
             left_out[client] = why
     if len(vectors) < threshold:
-        raise TooFew(f"{len(vectors)} usable answers of {len(questions)}, and {threshold} are needed")
+        raise TooFew(f"{len(vectors)} usable answers of {len(questions)}, and {threshold} are needed", left_out)
     total = numpy.zeros(size, dtype=numpy.uint32)
     for vector in vectors.values():
         total = total + vector
@@ -222,7 +227,7 @@ def _unmask(
                 shares[owner].append(share)
     for number, collected in shares.items():
         if len(collected) < threshold:
-            raise TooFew(f"{len(collected)} shares of a secret came back, and {threshold} are needed")
+            raise TooFew(f"{len(collected)} shares of a secret came back, and {threshold} are needed", {})
         secret = combine_shares(collected)
         if number in active:
             total = total - mask(secret, total.size)

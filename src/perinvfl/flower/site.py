@@ -121,6 +121,8 @@ class Vault:
         """Keep what a round made of the state until the server has used that round."""
         place = self.place(run)
         place.mkdir(parents=True, exist_ok=True)
+        for torn in place.glob(".*.tmp"):  # left by a process that was killed while it wrote
+            torn.unlink()
         named = tree.named_leaves(state, "client")
         checkpoint.save(place / "pending.pt", named | {"round": torch.tensor(round)})
 

@@ -4,6 +4,7 @@ Run configuration: `experiment`, a file inside the app or on the server; `out`, 
 Each node says which client it is (see `client_app`); in a simulation the nodes are numbered.
 """
 
+import sys
 import time
 from pathlib import Path
 
@@ -77,8 +78,8 @@ class Introduced:
 
 
 def find_experiment(name: str) -> Path:
-    """A file on the server, or one that came with the app."""
-    for place in (Path(name), Path.cwd() / name):
-        if place.is_file():
-            return place
+    """A file on the server, or one that came with the app, whose folder Flower puts on the path."""
+    for place in (Path(), *map(Path, sys.path)):
+        if (place / name).is_file():
+            return place / name
     raise UserError(f"{name} does not exist; give the experiment file in the run configuration.")

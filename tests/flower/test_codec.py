@@ -26,7 +26,7 @@ def upload() -> Upload:
 
 def test_there_and_back() -> None:
     assignment, nu, task = codec.decode_assignment(
-        over_the_wire(codec.encode_assignment(ASKED, NU, {"tell_samples": True}))
+        over_the_wire(codec.encode_assignments({2: ASKED}, NU, {"tell_samples": True})[2])
     )
     assert assignment == ASKED and task["tell_samples"] is True
     assert list(nu) == list(NU) and all(torch.equal(nu[name], NU[name]) for name in NU)
@@ -113,7 +113,7 @@ def test_what_is_no_assignment(content: RecordDict) -> None:
 def test_a_site_refuses_a_model_that_is_not_finite() -> None:
     broken = NU | {"0.bias": torch.full((3,), math.nan)}
     with pytest.raises(Rejected, match="NaN"):
-        codec.decode_assignment(codec.encode_assignment(replace(ASKED), broken))
+        codec.decode_assignment(codec.encode_assignments({2: replace(ASKED)}, broken, {})[2])
 
 
 def test_scores() -> None:

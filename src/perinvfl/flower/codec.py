@@ -53,13 +53,19 @@ def decode_params(record: ArrayRecord, like: Params) -> Params:
     return {name: part.view(leaf.shape) for (name, leaf), part in zip(like.items(), parts, strict=True)}
 
 
-def encode_assignment(assignment: Assignment, nu: Params | None, extra: dict[str, Any] | None = None) -> RecordDict:
-    asked = json.dumps(dataclasses.asdict(assignment))
+def encode_assignments(
+    assignments: dict[int, Assignment], nu: Params | None, extra: dict[str, Any]
+) -> dict[int, RecordDict]:
+    """One message a site; the model is put into bytes, and named by Flower, once for all."""
     layout = json.dumps({name: list(leaf.shape) for name, leaf in (nu or {}).items()})
-    content = RecordDict({TASK: ConfigRecord({"assignment": asked, "layout": layout, **(extra or {})})})
-    if nu is not None:
-        content[MODEL] = encode_params(nu)
-    return content
+    model = None if nu is None else encode_params(nu)
+    contents = {}
+    for client, assignment in assignments.items():
+        asked = json.dumps(dataclasses.asdict(assignment))
+        contents[client] = RecordDict({TASK: ConfigRecord({"assignment": asked, "layout": layout, **extra})})
+        if model is not None:
+            contents[client][MODEL] = model
+    return contents
 
 
 def decode_assignment(content: RecordDict) -> tuple[Assignment, Params, ConfigRecord]:

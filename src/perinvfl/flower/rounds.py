@@ -219,11 +219,8 @@ class Rounds:
             if not online:
                 self._wait_or_give_up(ends, missing)
                 continue
-            extra = {"scores": self.settings.evaluate}
-            questions = {
-                client: codec.encode_assignment(self._assignment("none", client, 0, 1.0, contexts=0), None, extra)
-                for client in online
-            }
+            asked = {client: self._assignment("none", client, 0, 1.0, contexts=0) for client in online}
+            questions = codec.encode_assignments(asked, None, {"scores": self.settings.evaluate})
             answers = self.post.ask(MessageType.QUERY, questions, 0, self.settings.round_timeout)
             for client, answer in answers.items():
                 if isinstance(answer, Rejected):
@@ -432,12 +429,11 @@ class Rounds:
             return {}
         sent = self.algorithm.broadcast(self.server, torch.tensor(asked))
         extra = {"tell_samples": self.training.weights == "samples", "risks_seen": needs_risks(self.algorithm)}
-        return {
-            client: codec.encode_assignment(
-                self._assignment(self.begun.run, client, t, float(weight), self.begun.contexts), sent.params, extra
-            )
+        assignments = {
+            client: self._assignment(self.begun.run, client, t, float(weight), self.begun.contexts)
             for client, weight in zip(asked, sent.weight, strict=True)
         }
+        return codec.encode_assignments(assignments, sent.params, extra)
 
     def _assignment(self, run: str, client: int, t: int, weight: float, contexts: int) -> Assignment:
         noise = (self.settings.noise_multiplier, self.settings.noise_clip) if self.settings.private else None

@@ -36,6 +36,9 @@ def test_known_values() -> None:
     assert privacy.delta_of(1.0, 1.0) == pytest.approx(0.126936737, abs=1e-8)
     assert privacy.spent(1.0, 1, 0.126936737) == pytest.approx(1.0, abs=1e-6)
     assert privacy.delta_of(1.0, 0.0) == pytest.approx(2 * phi(0.5) - 1)
+    # The same mechanism in the PLD accountant of dp-accounting 0.6.
+    for z, uploads, epsilon in ((1, 1, 4.3771781), (1, 10, 17.8565868), (3, 100, 19.1307678), (10, 1000, 17.8565868)):
+        assert privacy.spent(z, uploads, 1e-5) == pytest.approx(epsilon, abs=1e-6)
 
 
 @given(st.floats(0.3, 20.0), st.integers(1, 2000), st.sampled_from([1e-3, 1e-5, 1e-8]))

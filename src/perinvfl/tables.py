@@ -85,9 +85,9 @@ class Table:
 def make_table(runs: list[Run], score: Score = "accuracy") -> Table:
     """One row a method, in the order of the experiment file, from the last round of every finished run."""
     runs = join_folds(runs)
-    finished = [run for run in runs if run.finished and run.broken is None]
+    finished = [run for run in runs if run.finished and run.broken is None and run.evaluations]
     if not finished:
-        raise UserError("There is no finished run here; `perinvfl run FILE.toml` makes one.")
+        raise UserError("There is no finished and evaluated run here; `perinvfl run FILE.toml` makes one.")
     first = finished[0].start
     benchmark = first["asked"]["data"]["benchmark"]
     others = sorted({run.start["asked"]["data"]["benchmark"] for run in finished} - {benchmark})

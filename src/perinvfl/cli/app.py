@@ -14,7 +14,7 @@ from rich.table import Table as RichTable
 
 import perinvfl
 from perinvfl.algorithms import ALGORITHMS, settings_of
-from perinvfl.cli import data, models, report
+from perinvfl.cli import data, federation, models, report
 from perinvfl.cli.live import Json, Quiet, Telling, Track, end_json, resume_command, telling, watching
 from perinvfl.contexts import ContextSettings
 from perinvfl.data import BENCHMARKS
@@ -39,6 +39,7 @@ app = typer.Typer(
 )
 
 app.add_typer(data.app, name="data")
+app.add_typer(federation.app, name="federation")
 
 File = Annotated[Path, typer.Argument(help="Experiment file (TOML).")]
 Set = Annotated[

@@ -6,6 +6,7 @@ from typing import Any
 from perinvfl import config
 from perinvfl.algorithms.base import Algorithm
 from perinvfl.algorithms.groupdro import GroupDRO
+from perinvfl.algorithms.vrex import VREx
 from perinvfl.errors import UserError
 from perinvfl.experiment import Trial
 from perinvfl.hyper import hyper
@@ -51,11 +52,17 @@ def read_settings(table: dict[str, Any]) -> FederationSettings:
 
 def needs_risks(algorithm: Algorithm) -> bool:
     """Whether the server must see the risk of each client, and not only their mean."""
-    return isinstance(algorithm, GroupDRO) or getattr(algorithm, "invariance", "") == "groupdro"
+    return isinstance(algorithm, GroupDRO | VREx) or getattr(algorithm, "invariance", "") == "groupdro"
 
 
 def check_together(settings: FederationSettings, trial: Trial, sites: int) -> None:
     """Refuse what cannot be had at once."""
+    if trial.contexts.infer != "given":
+        raise UserError(
+            f'contexts.infer = "{trial.contexts.infer}" works on one machine only; leave [contexts] out here.'
+        )
+    if getattr(trial.data, "crop", 0) or getattr(trial.data, "flip", False):
+        raise UserError("data.crop and data.flip work on one machine only; leave them out here.")
     if trial.data.clients != sites:
         raise UserError(
             f"The experiment has {trial.data.clients} clients and the federation {sites} sites; they must be as many."

@@ -31,7 +31,7 @@ from perinvfl.flower import privacy
 from perinvfl.models import Model, ModelSettings, build_model
 from perinvfl.problem import Batches, Problem, autograd_gradient, functional_gradient
 from perinvfl.seeding import generator
-from perinvfl.simulate import Training, pick_device, pick_descent
+from perinvfl.simulate import Training, pick_descent, pick_device
 from perinvfl.tree import Params
 
 NEVER = -1  # the round before the first
@@ -249,7 +249,7 @@ class Site:
 @lru_cache(maxsize=4)
 def make_worker(data: Path | None, trial: str) -> Worker:
     share = load_share(data, trial)
-    asked, client, clients, contexts = json.loads(trial)
+    asked, client, _, contexts = json.loads(trial)
     settings = dict(asked["algorithm"])
     name, _ = settings.pop("name"), settings.pop("label", None)
     algorithm = for_client(config.build(ALGORITHMS[name], settings, "algorithm"), client)

@@ -13,7 +13,7 @@ from perinvfl.select import RULES, Choice, choose, rule_named, view
 
 def run(events: list[dict[str, object]], broken: bool = False) -> Run:
     end: dict[str, object] = {"event": "broken" if broken else "end", "round": 99}
-    return Run(Path("run"), [{"event": "start"}, *events, end])
+    return Run(Path("run"), [{"event": "start", "spectrum": ["0.1", "0.9"]}, *events, end])
 
 
 def evaluation(round: int, validation: float, tests: dict[str, float]) -> dict[str, object]:
@@ -83,5 +83,5 @@ def test_a_broken_run_cannot_be_chosen() -> None:
 
 
 def test_an_unknown_rule_is_one_sentence() -> None:
-    with pytest.raises(UserError, match="rules are source, leave-one-client-out, oracle"):
+    with pytest.raises(UserError, match="rules are source, leave-one-client-out, worst-inferred-context, oracle"):
         rule_named("best")

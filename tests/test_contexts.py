@@ -86,10 +86,10 @@ def test_the_hard_split_is_where_the_reference_model_errs(task: Any) -> None:
         x, y, before = (part[i] for part in federation.train)
         logits = run.nu(x.double()).tolist()
         expected, wrong = [], 0
-        for row, label, given in zip(logits, y.tolist(), before.tolist(), strict=True):
+        for row, label, own in zip(logits, y.tolist(), before.tolist(), strict=True):
             mistaken = errs(task, row, label)
-            expected.append(-1 if given < 0 else 2 * given + mistaken)
-            wrong += mistaken and given >= 0
+            expected.append(-1 if own < 0 else 2 * own + mistaken)
+            wrong += mistaken and own >= 0
         assert inferred.train.context[i].tolist() == expected
         shares.append(wrong / int(federation.sizes[i]))
     assert 0 < max(shares) < 1  # both kinds are there

@@ -103,6 +103,8 @@ def published_table(published: Published, rule_name: str, score: Score = "accura
     rule = rule_named(rule_name)
     if rule.name == "leave-one-client-out" and not published.left_out:
         raise UserError("These records hold no run with a client left out, so this rule has nothing to look at.")
+    if rule.name not in published.rules():
+        raise UserError(f"These records hold nothing that the rule {rule.name} looks at.")
     first = published.chosen[0]
     spectrum, benchmark = tuple(first.start["spectrum"]), first.start["asked"]["data"]["benchmark"]
     _check_score(first, score)
@@ -183,12 +185,13 @@ def _by_case(
     """Mean and deviation over seeds of each case, in percent."""
     found = {}
     for case in accuracies[0]:
+        if case.startswith("validation"):
+            continue  # held-out data is for rules; a client may have none that a reference model gets wrong
         if score == "accuracy":
             by_seed = [100 * statistics.fmean(of_seed[case]) for of_seed in accuracies]
         elif case in there[0]:
             by_seed = [100 * GROUP_SCORES[score](r[case], n[case]) for r, n in zip(right, there, strict=True)]
-        if case != "validation":
-            found[case] = (statistics.fmean(by_seed), statistics.pstdev(by_seed))
+        found[case] = (statistics.fmean(by_seed), statistics.pstdev(by_seed))
     return found
 
 

@@ -10,8 +10,8 @@ import pytest
 from perinvfl.cli import call
 from perinvfl.experiment import Effort, read_experiment
 from perinvfl.records import pack, read_packed
-from perinvfl.reproduce import CHOSEN, LEFT_OUT, SEARCH, Published, method_of, read_published, reproduce
-from perinvfl.select import RULES
+from perinvfl.reproduce import CHOSEN, LEFT_OUT, SEARCH, Published, method_of, read_published, reproduce, setting_of
+from perinvfl.select import RULES, view
 
 FILE = """
 name = "small"
@@ -174,7 +174,9 @@ def test_the_worst_inferred_context_looks_at_fresh_seeds(judged: tuple[Path, Pub
     _, published = judged
     rule = RULES["worst-inferred-context"]
     assert published.rules() == ["source", "worst-inferred-context", "oracle"] and not published.left_out
-    assert published.looked_at(rule) is published.chosen
+    assert published.looked_at(RULES["oracle"]) is published.chosen
+    seen = {(method_of(run), setting_of(run)) for run in published.looked_at(rule)}
+    assert seen < {(method_of(run), setting_of(run)) for run in published.chosen}
     assert published.looked_at(RULES["source"]) is published.search
     choices = published.choices("worst-inferred-context")
     assert list(choices) == ["FedAvg", "Balanced", "Shape only"]
@@ -197,6 +199,32 @@ def test_its_choice_does_not_change_with_test_results(judged: tuple[Path, Publis
                     event[kind][case] = [1 - value for value in event[kind][case]]
     for rule in ("source", "worst-inferred-context"):
         assert other.choices(rule) == published.choices(rule)
+
+
+def test_the_oracle_brings_it_no_candidate(judged: tuple[Path, Published]) -> None:
+    """A setting that has fresh seeds because its test results were good is not to be had without test results."""
+    _, published = judged
+    searched = Published(published.search, [], [])
+    allowed = set()
+    for name in ("source", "worst-inferred-context"):
+        for method, choice in searched.choices(name).items():
+            allowed |= {(method, choice.setting), (method, choice.last_setting)}
+    for method in published.methods():
+        runs = [run for run in published.search if method_of(run) == method]
+        scored = [(view(RULES["worst-inferred-context"], setting_of(run), [run]), setting_of(run)) for run in runs]
+        best = sorted((-max(seen.scores.values()), number) for seen, number in scored if seen is not None)
+        allowed |= {(method, number) for _, number in best[:2]}  # two finalists, as the file says
+    looked_at = published.looked_at(RULES["worst-inferred-context"])
+    assert {(method_of(run), setting_of(run)) for run in looked_at} == allowed
+
+
+def test_no_published_choice_was_brought_by_the_oracle() -> None:
+    published = read_published(Path(__file__).parent.parent / "results" / "beyond" / "rc_mnist")
+    looked_at = {(method_of(run), setting_of(run)) for run in published.looked_at(RULES["worst-inferred-context"])}
+    made = {(method_of(run), setting_of(run)) for run in published.chosen}
+    assert looked_at < made
+    for method, choice in published.choices("worst-inferred-context").items():
+        assert {(method, choice.setting), (method, choice.last_setting)} <= looked_at
 
 
 def test_its_table_stands_a_client_with_nothing_wrong(

@@ -2,17 +2,29 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test bench clean
+.PHONY: demo federation-demo test bench docs browser clean
 
 demo: .venv/runtime
 	$(BIN)/perinvfl run experiments/demo.toml
 
-test: .venv/dev
+# A server and four sites as processes on this machine, TLS and authentication on.
+federation-demo: .venv/federation
+	rm -rf runs/federation
+	$(BIN)/python -m scripts.federation_demo
+
+test: .venv/dev browser docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 2 -q
+
+docs: .venv/dev
+	$(BIN)/python -m sphinx --fresh-env --fail-on-warning --keep-going --quiet docs build/docs
+
+# The report is tested in a real browser.
+browser:
+	@sh scripts/get_chromium.sh
 
 bench: .venv/dev
 	$(BIN)/python -m benchmarks
@@ -24,9 +36,13 @@ bench: .venv/dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
 	touch $@
 
+.venv/federation: .venv/runtime
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[federation]'
+	touch $@
+
 .venv/dev: .venv/runtime
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 clean:
-	rm -rf .venv runs
+	rm -rf .venv runs build

@@ -20,13 +20,10 @@ class FedProx(Algorithm):
     mu: float = hyper(0.1, "pull towards the model of the round", symbol="μ", least=0, search=LogUniform(1e-3, 1.0))
 
     def local_step(self, problem: Problem, broadcast: Broadcast, walk: Walk, batches: Batches, batch: int) -> Walk:
-        """w ← w − γ(∇R(w; D_i) + μ(w − w^t)); `walk` sums up the steps taken from w^t so far."""
         how = Descent(self.optimizer, self.learning_rate, self.l2, pull=self.mu)
-        objective = self.global_objective(problem, broadcast)
-        step = problem.descend(
-            objective, walk.origin, batches[batch], how, walk.moments, anchor=broadcast.params, total=walk.update
-        )
-        return Walk(walk.origin, step.params, step.moments, step.told if walk.risk is None else walk.risk)
+        risk, w = self.global_objective(problem, broadcast), walk.origin
+        step = problem.descend(risk, w, batches[batch], how, walk.moments, anchor=broadcast.params, total=walk.update)
+        return walk.after(step)
 
 
 register("fedprox", FedProx)

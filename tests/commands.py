@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,15 @@ def untimed(events: Path) -> list[dict[str, object]]:
 
 def command(*arguments: object, module: str = "perinvfl") -> list[str]:
     return [sys.executable, "-m", module, *map(str, arguments)]
+
+
+def start(*arguments: object, module: str = "perinvfl") -> subprocess.Popen[str]:
+    """The command line in a process that is still at work, and that Ctrl-C reaches wherever the tests were started."""
+    return subprocess.Popen(
+        command(*arguments, module=module),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background would ignore it
+    )  # fmt: skip
 
 
 def environment() -> dict[str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import command, environment, perinvfl, tiny_file, untimed
+from commands import command, environment, perinvfl, start, tiny_file, untimed
 
 from perinvfl.cli import call
 
@@ -299,10 +299,7 @@ def test_a_run_that_becomes_nan_stops_alone(tmp_path: Path) -> None:
 
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
     file = tiny_file(tmp_path, rounds=100_000)
-    process = subprocess.Popen(
-        command("run", file, "--out", tmp_path / "runs"),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
-    )  # fmt: skip
+    process = start("run", file, "--out", tmp_path / "runs")
     while not list((tmp_path / "runs").rglob("checkpoint.pt")):
         time.sleep(0.05)
         assert process.poll() is None

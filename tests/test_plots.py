@@ -15,9 +15,9 @@ from xml.etree import ElementTree
 import pytest
 from commands import tiny_file
 
-from perinvfl import plots
 from perinvfl.cli import call
 from perinvfl.paper import CASES, TABLES
+from perinvfl.plots import charts, files, scene
 from perinvfl.records import Run, find_runs, pack
 from perinvfl.tables import as_json, make_table
 
@@ -100,8 +100,8 @@ def test_a_packed_search_shows_what_its_settings_do(searched: Path) -> None:
 def test_sensitivity_has_the_tables_numbers_and_only_settings_that_were_searched(searched: Path) -> None:
     runs = find_runs(searched)
     rows = {row["method"]: row for row in as_json(make_table(runs))["rows"]}
-    asked = {plots.label_of(run): run.start["asked"]["algorithm"] for run in runs}
-    values = plots.sensitivity_values(plots.look_at(runs))
+    asked = {scene.label_of(run): run.start["asked"]["algorithm"] for run in runs}
+    values = scene.sensitivity_values(scene.look_at(runs))
     assert len(values) == 4 * 2 * 2  # trials, settings, measures
     assert {value["method"] for value in values} == {"IRM-L2"}
     for value in values:
@@ -112,17 +112,17 @@ def test_sensitivity_has_the_tables_numbers_and_only_settings_that_were_searched
 def test_the_charts_hold_the_tables_numbers(finished: Path) -> None:
     runs = find_runs(finished)
     rows = {row["method"]: row for row in as_json(make_table(runs))["rows"]}
-    charts = plots.make_charts(runs, "all")
-    assert list(charts) == ["spectrum", "learning", "clients"]
-    spectrum = inside(charts["spectrum"])
+    drawn = charts.make_charts(runs, "all")
+    assert list(drawn) == ["spectrum", "learning", "clients"]
+    spectrum = inside(drawn["spectrum"])
     assert len(spectrum) == sum(len(row["cases"]) for row in rows.values())
     for value in spectrum:
         told = rows[value["method"]]["cases"][value["case"]]
         assert value["accuracy"] == told["mean"]
         assert value["high"] - value["low"] == pytest.approx(2 * told["std"])
     for method in ("PerInvFL", "FedAvg"):
-        last = [value for value in inside(charts["learning"]) if (value["method"], value["round"]) == (method, 10)]
-        clients = [value["accuracy"] for value in inside(charts["clients"]) if value["method"] == method]
+        last = [value for value in inside(drawn["learning"]) if (value["method"], value["round"]) == (method, 10)]
+        clients = [value["accuracy"] for value in inside(drawn["clients"]) if value["method"] == method]
         assert last[0]["accuracy"] == pytest.approx(rows[method]["average"])
         assert fmean(clients) == pytest.approx(rows[method]["average"])
         assert len(clients) == 3
@@ -138,14 +138,14 @@ def inside(chart: Any) -> list[dict[str, Any]]:
 
 
 def test_the_papers_numbers_stand_beside_ours(finished: Path) -> None:
-    runs = [relabelled(run, plots.label_of(run), benchmark="rc_mnist") for run in find_runs(finished)]
+    runs = [relabelled(run, scene.label_of(run), benchmark="rc_mnist") for run in find_runs(finished)]
     runs = [Run(run.folder, [{**run.start, "spectrum": list(CASES)}, *run.events[1:]]) for run in runs]
-    values = plots.spectrum_values(plots.look_at(runs))
+    values = scene.spectrum_values(scene.look_at(runs))
     told = {(value["method"], value["case"]): value["accuracy"] for value in values if value["source"] == "the paper"}
     names = {"PerInvFL": "perinvfl", "FedAvg": "fedavg"}
     published = TABLES["rc_mnist"]
     assert told == {(m, case): published[n][i] for m, n in names.items() for i, case in enumerate(CASES)}
-    panels = {value["panel"] for value in plots.learning_values(plots.look_at(runs))}
+    panels = {value["panel"] for value in scene.learning_values(scene.look_at(runs))}
     assert panels == {"Shifted test data: mean over p = 0.1 … 0.5", "Test data as in training: p = 0.9"}
 
 
@@ -153,16 +153,16 @@ def test_many_methods_get_a_panel_each_and_shape_only_is_grey(finished: Path, tm
     first = find_runs(finished)[0]
     runs = [relabelled(first, f"Way {number}") for number in range(8)]
     runs.append(relabelled(first, "Shape only", grayscale=True))
-    scene = plots.look_at(runs)
-    assert scene.crowded and scene.styles["Shape only"] == plots.SHAPE_ONLY and "shape_only" in scene.levels
-    plots.write_chart(plots.spectrum_chart(scene), tmp_path / "many")
+    many = scene.look_at(runs)
+    assert many.crowded and many.styles["Shape only"] == scene.SHAPE_ONLY and "shape_only" in many.levels
+    files.write_chart(charts.spectrum_chart(many), tmp_path / "many")
     check_files(tmp_path, "many", [f"Way {number}" for number in range(8)])
-    assert plots.learning_chart(scene).to_dict()["columns"] == 3
+    assert charts.learning_chart(many).to_dict()["columns"] == 3
 
 
 def test_a_label_cannot_end_the_script_it_stands_in(finished: Path, tmp_path: Path) -> None:
     runs = [relabelled(find_runs(finished)[0], "</script><b>bold")]
-    plots.write_chart(plots.make_charts(runs, "clients")["clients"], tmp_path / "odd")
+    files.write_chart(charts.make_charts(runs, "clients")["clients"], tmp_path / "odd")
     page = (tmp_path / "odd.html").read_text()
     assert page.count("</script>") == 2 and "<\\/script><b>bold" in page
 

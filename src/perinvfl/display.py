@@ -12,6 +12,7 @@ from rich.progress import (
 )
 from rich.table import Table as RichTable
 
+from perinvfl.diagnose import Diagnosis
 from perinvfl.experiment import Trial
 from perinvfl.records import Run
 from perinvfl.tables import Table, cells
@@ -19,10 +20,11 @@ from perinvfl.train import Watch, broken_sentence
 
 
 class Live(Watch):
-    """One bar a running group of trials: rounds, risk, accuracy, time left."""
+    """One bar a running group of trials: rounds, risk, accuracy, time left; of several runs, one more for them all."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, console: Console, rounds: list[int]) -> None:
+        self.console, self.rounds = console, rounds
+        self.done = 0  # rounds of runs that are finished
         self.progress = Progress(
             SpinnerColumn(finished_text="[green]✓"),
             TextColumn("{task.description}"),
@@ -33,10 +35,13 @@ class Live(Watch):
             console=console,
         )
         self.task: TaskID | None = None
+        self.whole: TaskID | None = None
         self.risk, self.mean = "", ""
 
     def __enter__(self) -> "Live":
         self.progress.start()
+        if len(self.rounds) > 1:
+            self.whole = self.progress.add_task(f"all {len(self.rounds)} runs", total=sum(self.rounds), told="")
         return self
 
     def __exit__(self, *problem: object) -> None:
@@ -46,6 +51,7 @@ class Live(Watch):
         self.console.print(
             f"{trial.title}, seed {trial.seed}: already done, nothing to do ({run.folder})", highlight=False
         )
+        self._add_up([trial])
 
     def started(self, trials: list[Trial], rounds_done: int) -> None:
         more = f" and {len(trials) - 1} more" if len(trials) > 1 else ""
@@ -59,6 +65,8 @@ class Live(Watch):
         if risk is not None:
             self.risk = f"risk {risk:.3f}"
         self._update(completed=rounds_done)
+        if self.whole is not None:
+            self.progress.update(self.whole, completed=self.done + rounds_done * len(trials))
 
     def evaluated(self, trials: list[Trial], rounds_done: int, mean: float | None) -> None:
         if mean is not None:
@@ -73,6 +81,12 @@ class Live(Watch):
         self._update()
         if self.task is not None:
             self.progress.stop_task(self.task)
+        self._add_up(trials)
+
+    def _add_up(self, trials: list[Trial]) -> None:
+        self.done += sum(trial.training.rounds for trial in trials)
+        if self.whole is not None:
+            self.progress.update(self.whole, completed=self.done)
 
     def _update(self, **fields: int) -> None:
         if self.task is not None:
@@ -85,7 +99,9 @@ def show_table(console: Console, table: Table) -> None:
     columns = len(header)
     widths = [max(len(line[column]) for line in [header, *(row for _, row in rows)]) + 3 for column in range(columns)]
     if sum(widths) + 1 > console.width:
-        columns = len(table.spectrum) + 3 + (2 if table.rows[0].by_group else 0)  # to the worst case, the worst group
+        columns = (
+            header.index("Worst case") + 1 + (2 if table.rows[0].by_group else 0)
+        )  # to the worst case, the worst group
     shown = RichTable(title=table.title, title_justify="left", expand=False)
     for number, title in enumerate(header[:columns]):
         shown.add_column(title, justify="left" if number == 0 else "right", no_wrap=number > 0)
@@ -99,3 +115,30 @@ def show_table(console: Console, table: Table) -> None:
         )
     for note in table.notes:
         console.print(note, style="dim", highlight=False)
+
+
+def show_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
+    """One table and the sentences for each client, and what stands out at the end."""
+    error = diagnosis.task == "regression"
+    for client in diagnosis.clients:
+        shown = RichTable(title=client.client, title_justify="left", title_style="bold", expand=False)
+        shown.add_column("context")
+        for column in ("samples", "risk", "squared error" if error else "accuracy %", "calibration error", "penalty"):
+            shown.add_column(column, justify="right")
+        for context in client.contexts:
+            name = context.name if context.seen else f"{context.name} (test)"
+            score = f"{context.score:.4g}" if error else f"{100 * context.score:.1f}"
+            numbers = (f"{context.risk:.3f}", score, f"{context.calibration:.3f}", f"{context.penalty:.4f}")
+            shown.add_row(name, str(context.samples), *numbers)
+        console.print(shown)
+        for sentence in client.sentences.values():
+            console.print(f"  {sentence}", highlight=False)
+        console.print()
+    for line in diagnosis.summary:
+        console.print(line, style="bold", highlight=False)
+
+
+def wide_console() -> Console:
+    """A terminal's own width; where there is none, wide enough for a table."""
+    console = Console()
+    return console if console.is_terminal else Console(width=160)

@@ -32,6 +32,12 @@ class Schema:
     label_mean: float = 0.0  # the same for the label of a regression: a prediction is
     label_scale: float = 1.0  # label_mean + label_scale * what the model puts out
 
+    @property
+    def names(self) -> dict[str, tuple[str, ...]]:
+        """Those that there are, for the record."""
+        found = {key: getattr(self, key) for key in ("clients", "contexts", "classes", "features")}
+        return {key: names for key, names in found.items() if names}
+
 
 class Origin(NamedTuple):
     """What a federation was made from, so that it can be made again."""

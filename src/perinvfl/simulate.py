@@ -26,7 +26,7 @@ from torch import Tensor
 from perinvfl import contexts, tree
 from perinvfl.algorithms.base import Algorithm, ClientState, ServerState
 from perinvfl.errors import UserError
-from perinvfl.executors import Batched, Executor, Loop, Task, check_alike
+from perinvfl.executors import Batched, Executor, Loop, Task, Unrolled, check_alike
 from perinvfl.federation import Federation, Split
 from perinvfl.hyper import hyper
 from perinvfl.models import Model, ModelSettings, Precision, build_model, mix_statistics
@@ -98,13 +98,18 @@ class Simulation:
             groups=len(self.federation.groups),
             split=self.federation.split,
         )
-        self._check_images(federations)
+        self._check_images()
         self.algorithms = algorithms
-        self.executor: Executor = (
-            Batched(algorithms, self.problem, self.clients, self.device)
-            if batched
-            else Loop(algorithms, self.problem, workers=torch.get_num_threads() if self.device.type == "cpu" else 1)
-        )
+        # On a GPU a loop is recorded and replayed like a batched program, and so its states are stacked like one's.
+        unrolled = not batched and self.device.type == "cuda" and not training.compile
+        stacked = batched or unrolled
+        self.executor: Executor
+        if stacked:
+            kind = Unrolled if unrolled else Batched
+            self.executor = kind(algorithms, self.problem, self.clients, self.device)
+        else:
+            workers = torch.get_num_threads() if self.device.type == "cpu" else 1
+            self.executor = Loop(algorithms, self.problem, workers)
         dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
         self.data = _stack_splits([f.train for f in federations], self.trials, self.device, dtype)
         shared: dict[tuple[int, ...], Tensor] = {}  # tests that share their inputs go on doing so
@@ -118,6 +123,8 @@ class Simulation:
         for name in self.federation.inferred:
             parts = [f.inferred[name] for f in federations]
             self.tests[name] = _stack_splits(parts, self.trials, self.device, dtype, shared)
+        # [T, N] by test: clients that have a sample of it; a client without any has no score.
+        self.tested = {name: (test.context >= 0).any(-1).cpu() for name, test in self.tests.items()}
         self.sizes = torch.stack([f.sizes for f in federations]).expand(self.trials, -1)  # [T, N]
 
         starts = [
@@ -127,15 +134,15 @@ class Simulation:
         self.server: ServerState = tree.stack([a.init_server(params, self.clients) for a, params in pairs])
         client_states = [a.init_client(params, self.federation.contexts) for a, params in pairs]
         self.store: Stacked | Rows
-        if batched and training.at_rest == "memory":
+        if stacked and training.at_rest == "memory":
             self.store = Stacked(tree.stack(client_states), self.clients, self.everyone)
         else:
             at_rest = [tree.over(lambda leaf: leaf.cpu(), state) for state in client_states]
-            self.store = Rows(at_rest if batched else client_states, self.clients, self._rest_folder(folder))
+            self.store = Rows(at_rest if stacked else client_states, self.clients, self._rest_folder(folder))
         self.rounds_done = 0
         # [T] the round after which a trial was no longer finite; -1 while all is well.
         self.broken = torch.full((self.trials,), -1, device=self.device)
-        if batched and training.fraction == 1:
+        if stacked and training.fraction == 1:
             self.data = Split(*(part.contiguous() for part in self.data))
         if self.federation.infer_every:
             self.data = self.data._replace(context=self.data.context.clone())
@@ -175,7 +182,14 @@ class Simulation:
                 self.broken.copy_(torch.where((self.broken < 0) & ~fine, self.rounds_done, self.broken))
                 columns[kind].append(self.executor.measure(params, tests))
         measured = {kind: torch.cat(parts, 1).cpu() for kind, parts in columns.items()}  # [T, N, tests, 1 + groups]
-        told = {kind: dict(zip(self.tests, table[..., 0].unbind(-1), strict=True)) for kind, table in measured.items()}
+        absent = float("nan")
+        told = {
+            kind: {
+                name: torch.where(self.tested[name], scores, absent)
+                for name, scores in zip(self.tests, table[..., 0].unbind(-1), strict=True)
+            }
+            for kind, table in measured.items()
+        }
         if self.federation.groups:
             for kind, table in measured.items():
                 counts = dict(zip(self.tests, table[..., 1:].unbind(-2), strict=True))
@@ -247,7 +261,7 @@ class Simulation:
             places += self.data.y.shape[-1] * drawn
         return places
 
-    def _check_images(self, federations: list[Federation]) -> None:
+    def _check_images(self) -> None:
         if self.training.batch_size == 0 and self.federation.augmentation.views > 1:
             raise UserError("data.flip and data.crop need mini-batches; set training.batch_size.")
         if self.problem.padded and self.model.statistics is not None:

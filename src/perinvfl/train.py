@@ -8,6 +8,7 @@ import dataclasses
 import fcntl
 import json
 import math
+import shlex
 import shutil
 import sys
 import time
@@ -55,17 +56,25 @@ class Plain(Watch):
 
     def __init__(self, say: Callable[[str], None] = print) -> None:
         self.say = say
+        self.began, self.before, self.risk = 0.0, 0, ""
 
     def skipped(self, trial: Trial, run: Run) -> None:
         self.say(f"{trial.title}, seed {trial.seed}: already done, nothing to do ({run.folder})")
 
     def started(self, trials: list[Trial], rounds_done: int) -> None:
         goes_on = f", going on after round {rounds_done}" if rounds_done else ""
+        self.began, self.before, self.risk = time.perf_counter(), rounds_done, ""
         self.say(f"{_names(trials)}: {trials[0].training.rounds} rounds{goes_on}")
+
+    def round(self, trials: list[Trial], rounds_done: int, risk: float | None) -> None:
+        self.risk = "" if risk is None else f", risk {risk:.4f}"
 
     def evaluated(self, trials: list[Trial], rounds_done: int, mean: float | None) -> None:
         told = "" if mean is None else f", mean over the spectrum {mean:.4f}"
-        self.say(f"{_names(trials)}: round {rounds_done}{told}")
+        rounds = trials[0].training.rounds
+        pace = (time.perf_counter() - self.began) / max(1, rounds_done - self.before)
+        left = f", about {pace * (rounds - rounds_done):.0f} s left" if rounds_done < rounds else ""
+        self.say(f"{_names(trials)}: round {rounds_done} of {rounds}{self.risk}{told}{left}")
 
     def broke(self, trial: Trial, round: int) -> None:
         self.say(broken_sentence(trial, round))
@@ -261,6 +270,7 @@ def start_fields(
         "task": federation.task,
         "clients": simulation.clients,
         "notes": federation.notes,
+        "schema": federation.schema.names,
         "parameters": shapes_checksum(tree.map(lambda leaf: leaf[0], simulation.server.params)),
         "environment": environment(simulation.device),
         "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -307,7 +317,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--together", type=int, default=64, help="most trials in one program of a search")
     parser.add_argument("--pack", type=Path, help="also write the records of all runs into this one file (.jsonl.xz)")
     given = parser.parse_args(arguments)
-    return guarded(lambda: _main(given))
+    again = sys.argv[1:] if arguments is None else arguments
+    return guarded(lambda: _main(given), shlex.join([sys.executable, "-m", "perinvfl.train", *again]))
 
 
 def _main(given: Any) -> int:
@@ -321,8 +332,11 @@ def _main(given: Any) -> int:
     return 0
 
 
-def guarded(work: Callable[[], int]) -> int:
-    """Exit code of the work; a user's mistake is one sentence and code 2, a warning one sentence."""
+def guarded(work: Callable[[], int], resume: str = "") -> int:
+    """Exit code of the work; a user's mistake is one sentence and code 2, a warning one sentence.
+
+    resume: the command that would go on with what was stopped.
+    """
     try:
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *where: print(f"note: {message}", file=sys.stderr)
@@ -331,7 +345,8 @@ def guarded(work: Callable[[], int]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\nStopped. The same command goes on from the last checkpoint.", file=sys.stderr)
+        goes_on = f" The same command goes on from the last checkpoint:\n{resume}" if resume else ""
+        print(f"\nStopped.{goes_on}", file=sys.stderr)
         return STOPPED
 
 

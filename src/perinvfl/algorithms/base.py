@@ -15,7 +15,7 @@ from perinvfl import optimizers, risks, tree
 from perinvfl.errors import UserError
 from perinvfl.hyper import By, LogUniform, OneOf, hyper
 from perinvfl.optimizers import Moments
-from perinvfl.problem import Batches, Descent, Number, Objective, OnFeatures, Problem
+from perinvfl.problem import Batches, Descent, Number, Objective, OnFeatures, Problem, Step
 from perinvfl.tree import Params
 
 ADAM_RATES = LogUniform(3e-4, 1e-2)
@@ -171,7 +171,7 @@ class Algorithm:
         how = Descent(self.optimizer, self.learning_rate, self.l2 / self.loss_scale(broadcast.round))
         objective = self.global_objective(problem, broadcast)
         step = problem.descend(objective, walk.origin, batches[batch], how, walk.moments, total=walk.update)
-        return Walk(walk.origin, step.params, step.moments, step.told if walk.risk is None else walk.risk)
+        return walk.after(step)
 
     def loss_scale(self, round: Number) -> Number:
         """What the whole loss is divided by."""
@@ -195,6 +195,10 @@ class Walk(NamedTuple):
     def step(self, kind: optimizers.Kind, gradient: Params, rate: Number, risk: Tensor | None) -> "Walk":
         update, moments = optimizers.step(kind, self.update, gradient, self.moments, rate)
         return Walk(self.origin, update, moments, risk if self.risk is None else self.risk)
+
+    def after(self, step: Step) -> "Walk":
+        """Where a step of `problem.descend` leads; the risk told is that of the first."""
+        return Walk(self.origin, step.params, step.moments, step.told if self.risk is None else self.risk)
 
     def upload(self) -> Upload:
         assert self.risk is not None

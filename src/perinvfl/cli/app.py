@@ -15,19 +15,22 @@ from rich.table import Table as RichTable
 
 import perinvfl
 from perinvfl.algorithms import ALGORITHMS, settings_of
-from perinvfl.cli import data
+from perinvfl.cli import data, federation, models, report
+from perinvfl.cli.live import Json, Quiet, Telling, Track, end_json, resume_command, telling, watching
+from perinvfl.contexts import ContextSettings
 from perinvfl.data import BENCHMARKS
-from perinvfl.display import Live, show_table
+from perinvfl.display import show_table, wide_console
 from perinvfl.errors import UserError
 from perinvfl.experiment import Experiment, read_experiment
 from perinvfl.models import ModelSettings
+from perinvfl.presets import preset_file, preset_line, preset_names
 from perinvfl.records import find_runs, read_run
-from perinvfl.reproduce import published_folder, read_published
+from perinvfl.reproduce import default_rule, published_folders, read_published
 from perinvfl.select import RULES
 from perinvfl.simulate import Training, pick_device
 from perinvfl.sweep import search
-from perinvfl.tables import make_table, published_table, render
-from perinvfl.train import STOPPED, Plain, Watch, guarded, train
+from perinvfl.tables import make_table, published_table, render, several_tables
+from perinvfl.train import STOPPED, guarded, train
 
 app = typer.Typer(
     help="Federated learning that is personal to each client and still holds when the world shifts.",
@@ -37,6 +40,7 @@ app = typer.Typer(
 )
 
 app.add_typer(data.app, name="data")
+app.add_typer(federation.app, name="federation")
 
 File = Annotated[Path, typer.Argument(help="Experiment file (TOML).")]
 Set = Annotated[
@@ -71,10 +75,23 @@ class Kind(StrEnum):
 
 
 @app.command()
-def run(file: File, set: Set = None, out: Out = Path("runs"), data_root: DataRoot = None) -> None:
-    """Train what FILE asks for, then show the table. Killed and started again, it goes on where it was."""
-    experiment = read_experiment(file, _overrides(set, data_root))
-    _carry_out(experiment, out / experiment.name, most_together=1)
+def run(
+    file: Annotated[Path | None, typer.Argument(help="Experiment file (TOML).")] = None,
+    set: Set = None,
+    out: Out = Path("runs"),
+    data_root: DataRoot = None,
+    preset: Annotated[
+        str, typer.Option("--preset", help="Settings found for a published table, instead of FILE.")
+    ] = "",
+    quiet: Quiet = False,
+    json: Json = False,
+    track: Track = None,
+) -> None:
+    """Train what FILE or a preset asks for, then show the table. Killed and started again, it goes on where it was."""
+    if (file is None) == (not preset):
+        raise UserError("Give one of FILE and --preset NAME; `perinvfl list` shows the presets.")
+    experiment = read_experiment(file or preset_file(preset), _overrides(set, data_root))
+    _carry_out(experiment, out / experiment.name, telling(quiet, json, track), most_together=1)
 
 
 @app.command()
@@ -86,35 +103,45 @@ def sweep(
     data_root: DataRoot = None,
     search_seed: Annotated[int, typer.Option("--search-seed", help="Seed of the draw.")] = 0,
     together: Annotated[int, typer.Option("--together", min=1, help="Most trials in one program, on a GPU.")] = 64,
+    quiet: Quiet = False,
+    json: Json = False,
+    track: Track = None,
 ) -> None:
     """Random search over the ranges that `perinvfl list` shows; settings named in FILE stay as they are."""
     experiment = search(read_experiment(file, _overrides(set, data_root)), trials, search_seed)
     experiment = dataclasses.replace(experiment, name=f"{experiment.name}-sweep")
     # On a CPU one run already fills the cores, and trials on their own can be resumed on their own.
     on_gpu = pick_device(experiment.trials[0].training.device).type == "cuda"
-    _carry_out(experiment, out / experiment.name, most_together=together if on_gpu else 1)
+    _carry_out(experiment, out / experiment.name, telling(quiet, json, track), together if on_gpu else 1)
 
 
 @app.command()
 def table(
     place: Annotated[
-        Path, typer.Argument(help="A published table (rc_mnist, rc_fmnist, waterbird), or a folder with runs.")
+        Path,
+        typer.Argument(
+            help="A published table (rc_mnist, rc_fmnist, ablation, beyond, waterbird), or a folder with runs."
+        ),
     ],
-    rule: Annotated[str, typer.Option("--rule", help=f"For published tables: {', '.join(RULES)}.")] = "oracle",
+    rule: Annotated[
+        str, typer.Option("--rule", help=f"For published tables: {', '.join(RULES)}. Else the one it is about.")
+    ] = "",
     format: Annotated[Form | None, typer.Option("--format", help="For files; without it, a table for the eye.")] = None,
     score: Annotated[Scores, typer.Option("--score", help="What the cases show, where tests have groups.")] = (
         Scores.accuracy
     ),
 ) -> None:
     """Show a published table or that of finished runs. Nothing is trained."""
-    published = published_folder(place)
-    made = (
-        make_table(find_runs(place), score.value)
-        if published is None
-        else published_table(read_published(published), rule, score.value)
-    )
+    published = {name: read_published(folder) for name, folder in published_folders(place).items()}
+    if not published:
+        made = make_table(find_runs(place), score.value)
+    elif len(published) == 1:
+        name, records = next(iter(published.items()))
+        made = published_table(records, rule or default_rule(records), score.value, name)
+    else:
+        made = several_tables(place.name, published, rule or default_rule(*published.values()))
     if format is None:
-        show_table(_console(), made)
+        show_table(wide_console(), made)
     else:
         print(render(made, format.value))
 
@@ -126,27 +153,37 @@ def plot(
     out: Annotated[Path | None, typer.Option("--out", help="Folder for the files; else figures/ in FOLDER.")] = None,
 ) -> None:
     """Draw figures of finished runs as SVG, PNG and a page that works offline. Nothing is trained."""
-    from perinvfl import plots  # an extra, and slow to import
+    from perinvfl.plots.charts import make_charts  # an extra, and slow to import
+    from perinvfl.plots.files import write_chart
 
     runs = find_runs(folder)
-    charts = plots.make_charts(runs, kind.value)
+    charts = make_charts(runs, kind.value)
     place = out or (folder if folder.is_dir() else folder.parent) / "figures"
     for name, chart in charts.items():
-        for path in plots.write_chart(chart, place / f"{runs[0].start['experiment']}-{name}"):
+        for path in write_chart(chart, place / f"{runs[0].start['experiment']}-{name}"):
             print(path)
+
+
+models.register(app)
+report.register(app)
 
 
 @app.command("list")
 def list_() -> None:
-    """Algorithms and benchmarks, with their settings, defaults, ranges and the paper's symbols."""
-    console = _console()
+    """Algorithms, benchmarks and presets, with settings, defaults, ranges and the paper's symbols."""
+    console = wide_console()
     for name, algorithm in ALGORITHMS.items():
         fields = settings_of(algorithm)
         _show_settings(console, f"algorithm {name}: {algorithm.title} ({algorithm.paper})", fields)
     for name, benchmark in BENCHMARKS.items():
         _show_settings(console, f"benchmark {name}: {benchmark.doc}", dataclasses.fields(benchmark.settings))
+    _show_settings(console, "[contexts]", dataclasses.fields(ContextSettings))
     _show_settings(console, "[model]", dataclasses.fields(ModelSettings))
     _show_settings(console, "[training]", dataclasses.fields(Training))
+    shown = RichTable("preset", "what it is", title="presets", title_justify="left", title_style="bold")
+    for name in preset_names():
+        shown.add_row(name, preset_line(name))
+    console.print(shown)
 
 
 @app.callback(invoke_without_command=True)
@@ -163,17 +200,17 @@ def _overrides(set: list[str] | None, data_root: Path | None) -> list[str]:
     return [*(set or []), *root]
 
 
-def _carry_out(experiment: Experiment, out: Path, most_together: int) -> None:
-    console = _console()
-    if console.is_terminal:
-        with Live(console) as live:
-            folders = train(experiment, out, live, most_together)
-    else:
-        watch: Watch = Plain(lambda line: print(line, flush=True))
+def _carry_out(experiment: Experiment, out: Path, told: Telling, most_together: int) -> None:
+    console = wide_console()
+    with watching(told, experiment, out, console) as watch:
         folders = train(experiment, out, watch, most_together)
     runs = [run for run in map(read_run, folders) if run is not None]
     if all(run.broken is not None for run in runs):
         raise UserError("Every run became infinite; smaller learning rates are the usual cure.")
+    if told.json:
+        end_json(runs, out)
+    if told.json or told.quiet:
+        return
     show_table(console, make_table(runs))
     console.print(f"Records: {out}", highlight=False)
 
@@ -210,15 +247,9 @@ def _plain(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _console() -> Console:
-    """A terminal's own width; where there is none, wide enough for a table."""
-    console = Console()
-    return console if console.is_terminal else Console(width=160)
-
-
 def call(arguments: list[str]) -> int:
     """The command line with these arguments; its exit code."""
-    return guarded(lambda: _call(arguments))
+    return guarded(lambda: _call(arguments), resume_command(arguments))
 
 
 def _call(arguments: list[str]) -> int:

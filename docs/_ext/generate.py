@@ -1,0 +1,219 @@
+"""Pages made from the code: one for each algorithm, one for the command line, one with every setting.
+
+An algorithm's page is its docstring, the equations of docs/equations/NAME.md, its settings and its source. An algorithm
+without equations stops the build.
+"""
+
+import dataclasses
+import inspect
+import re
+import typing
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+import typer
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+
+from perinvfl.algorithms import ALGORITHMS, settings_of
+from perinvfl.cli.app import app as commands
+from perinvfl.contexts import ContextSettings
+from perinvfl.data import BENCHMARKS
+from perinvfl.models import ModelSettings
+from perinvfl.simulate import Training
+
+HERE = Path(__file__).parent.parent
+ROOT = HERE.parent
+
+
+def write(path: Path, text: str) -> None:
+    """Only what has changed, so that a second build is quick."""
+    path.parent.mkdir(exist_ok=True)
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
+
+
+def settings_table(fields: Any) -> str:
+    lines = ["| setting | symbol | default | allowed | meaning |", "|---|---|---|---|---|"]
+    for field in fields:
+        told = field.metadata
+        default = "" if field.default is dataclasses.MISSING else f"`{plain(field.default)}`"
+        cells = (f"`{field.name}`", told.get("symbol", ""), default, allowed(field), told.get("doc", ""))
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def plain(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(plain, value)) + "]"
+    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else f"{value}"
+
+
+def allowed(field: Any) -> str:
+    if typing.get_origin(field.type) is Literal:
+        return ", ".join(map(str, typing.get_args(field.type)))
+    signs = {"least": "≥", "above": ">", "most": "≤"}
+    return ", ".join(
+        f"{sign} {field.metadata[key]:g}" for key, sign in signs.items() if field.metadata.get(key) is not None
+    )
+
+
+def algorithm_page(name: str, algorithm: type) -> str:
+    equations = HERE / "equations" / f"{name}.md"
+    if not equations.exists():
+        raise ExtensionError(f"docs/equations/{name}.md is missing: the equations of {name} belong there.")
+    source = Path(inspect.getfile(algorithm)).relative_to(ROOT)
+    return f"""# {algorithm.title}
+
+{inspect.getdoc(algorithm)}
+
+{f"From: {algorithm.paper}." if algorithm.paper != "-" else "From no paper."} In an experiment file: `name = "{name}"`.
+
+{equations.read_text(encoding="utf-8").strip()}
+
+## Settings
+
+{settings_table(settings_of(algorithm))}
+
+## Source
+
+`{source}`; what it does not say is in [what all algorithms share](base.md).
+
+```{{literalinclude}} ../../{source}
+:language: python
+```
+"""
+
+
+BASE = """# What all algorithms share
+
+{equations}
+
+## Source
+
+```{{literalinclude}} ../../src/perinvfl/algorithms/base.py
+:language: python
+```
+"""
+
+
+def command_page() -> str:
+    group = typer.main.get_command(commands)
+    parts = ["# Commands", "Every command answers `--help`; a mistake is one sentence and exit code 2."]
+    assert isinstance(group, click.Group)
+    for name, command in _flat(group, "perinvfl"):
+        arguments = [p for p in command.params if isinstance(p, click.Argument)]
+        options = [p for p in command.params if isinstance(p, click.Option)]
+        usage = " ".join([name, *(p.make_metavar(click.Context(command)) for p in arguments), "[OPTIONS]"])
+        parts += [f"## {name}", inspect.cleandoc(command.help or ""), f"```\n{usage}\n```"]
+        rows = [(p.human_readable_name, getattr(p, "help", "")) for p in arguments]
+        rows += [(", ".join(p.opts), p.help or "") for p in options]
+        parts.append("\n".join(["| | |", "|---|---|", *(f"| `{key}` | {told} |" for key, told in rows)]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _flat(group: click.Group, prefix: str) -> list[tuple[str, click.Command]]:
+    found: list[tuple[str, click.Command]] = []
+    for name, command in group.commands.items():
+        path = f"{prefix} {name}"
+        found += _flat(command, path) if isinstance(command, click.Group) else [(path, command)]
+    return found
+
+
+def settings_page() -> str:
+    parts = [
+        "# Settings",
+        "What an experiment file may say. Algorithms have [pages of their own](algorithms/index.md).",
+    ]
+    parts += ["## [training]", settings_table(dataclasses.fields(Training))]
+    parts += ["## [contexts]", settings_table(dataclasses.fields(ContextSettings))]
+    parts += ["## [model]", settings_table(dataclasses.fields(ModelSettings))]
+    for name, benchmark in BENCHMARKS.items():
+        parts += [f'## [data] benchmark = "{name}"', f"{benchmark.doc.capitalize()}."]
+        parts.append(settings_table(dataclasses.fields(benchmark.settings)))
+    return "\n\n".join(parts) + "\n"
+
+
+def index_page() -> str:
+    lines = "\n".join(ALGORITHMS)
+    rows = "\n".join(
+        f"| [{algorithm.title}]({name}.md) | {_tick(algorithm.has_global)} | {_tick(algorithm.has_personal)} | "
+        f"{algorithm.paper} |"
+        for name, algorithm in ALGORITHMS.items()
+    )
+    return f"""# Algorithms
+
+Each is one file of pure functions: what ONE client and ONE server do. Its page has the equations, the settings and the
+code side by side.
+
+| | global model | personal models | from |
+|---|---|---|---|
+{rows}
+
+```{{toctree}}
+:hidden:
+
+base
+{lines}
+```
+"""
+
+
+def _tick(yes: bool) -> str:
+    return "yes" if yes else ""
+
+
+def generate(app: Sphinx) -> None:
+    folder = HERE / "algorithms"
+    write(folder / "index.md", index_page())
+    write(folder / "base.md", BASE.format(equations=(HERE / "equations/base.md").read_text(encoding="utf-8").strip()))
+    for name, algorithm in ALGORITHMS.items():
+        write(folder / f"{name}.md", algorithm_page(name, algorithm))
+    write(HERE / "commands.md", command_page())
+    write(HERE / "settings.md", settings_page())
+
+
+def list_pages(app: Sphinx, name: str, source: list[str]) -> None:
+    """In index.md, `page?` lists a page that need not be there, and `others?` all that are not named."""
+    if name != "index":
+        return
+    named = set(re.findall(r"^(\w+)\??$", source[0], flags=re.M)) | {"index"}
+
+    def keep(found: re.Match[str]) -> str:
+        pages = sorted({path.stem for path in HERE.glob("*.md")} - named) if found[1] == "others" else [found[1]]
+        return "".join(f"{page}\n" for page in pages if (HERE / f"{page}.md").exists())
+
+    source[0] = re.sub(r"^(\w+)\?\n", keep, source[0], flags=re.M)
+
+
+def read_signature(app: Sphinx, what: str, name: str, obj: Any, options: Any, arguments: Any, returns: Any) -> Any:
+    """A default that is made anew each time has no text that Python reads."""
+    return (arguments.replace("<factory>", "..."), returns) if arguments else None
+
+
+def read_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Docstrings are written as people read them in the code: `code`, fences and |x| as they stand."""
+    if lines and lines[0].startswith("Alias for field number"):
+        lines.clear()  # what Python says of every field of a tuple
+    made: list[str] = []
+    fenced = False
+    for line in lines:
+        if line.startswith("```"):
+            fenced = not fenced
+            made += ["", ".. code-block:: toml", ""] if fenced else [""]
+        elif fenced:
+            made.append(f"   {line}")
+        elif line.lstrip().startswith((">>>", "...")):
+            made.append(line)
+        else:
+            made.append(re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``", line).replace("|", "\\|").replace("*", "\\*"))
+    lines[:] = made
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("builder-inited", generate)
+    app.connect("source-read", list_pages)
+    app.connect("autodoc-process-docstring", read_docstring)
+    app.connect("autodoc-process-signature", read_signature)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

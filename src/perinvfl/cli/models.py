@@ -1,0 +1,117 @@
+"""Commands about finished models: export, predict, diagnose."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perinvfl.display import show_diagnosis, wide_console
+from perinvfl.errors import UserError
+from perinvfl.naming import find_client
+
+
+class FileForm(StrEnum):
+    safetensors = "safetensors"
+    onnx = "onnx"
+    pt2 = "pt2"
+
+
+RunFolder = Annotated[Path, typer.Argument(help="Folder of one run, such as runs/demo/perinvfl-seed0-....")]
+Client = Annotated[str | None, typer.Option("--client", help="The client, by name or by number counted from 1.")]
+Shared = Annotated[bool, typer.Option("--global", help="The model all clients share instead of the personal one.")]
+
+
+def export(
+    run: RunFolder,
+    client: Client = None,
+    shared: Shared = False,
+    format: Annotated[
+        FileForm | None, typer.Option("--format", help="File format; without it, by the name of the file, else onnx.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="The file; else one named after the client.")] = None,
+) -> None:
+    """Write one client's model, its pre-processing inside, to a file, and a model card beside it."""
+    from perinvfl.checkpoint import write_atomically
+    from perinvfl.export.card import model_card
+    from perinvfl.export.formats import FORMATS, write_model
+    from perinvfl.export.module import describe
+    from perinvfl.saved import open_run
+
+    ending = out.suffix.removeprefix(".") if out is not None else ""
+    form = format.value if format is not None else ending if ending in FORMATS else "onnx"
+    opened = open_run(run)
+    if client is None and not shared:
+        raise UserError(
+            f"--client is missing; clients are {', '.join(opened.clients)} (or --global for the shared model)."
+        )
+    which = 0 if client is None else find_client(client, opened.clients)
+    described, module = describe(opened, which, shared)
+    stem = "global" if shared else f"client-{which + 1}"
+    path = out or opened.run.folder / f"{stem}.{form}"
+    write_model(module, described, form, path)
+    card = path.with_name(path.name + ".md")
+    write_atomically(card, model_card(opened, described, which, path).encode())
+    print(path)
+    print(card)
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="File made by export, or the folder of a run.")],
+    input: Annotated[Path, typer.Argument(help="Samples: .npz with an array x, or .csv.")],
+    out: Annotated[Path | None, typer.Option("-o", "--out", help=".csv or .npz; else CSV on the screen.")] = None,
+    client: Client = None,
+    shared: Shared = False,
+) -> None:
+    """Predict for the samples of a file with an exported model, or with a client's model of a run."""
+    from perinvfl.export.formats import Predictor, read_model
+    from perinvfl.export.module import describe
+    from perinvfl.export.predict import as_csv, read_input, write_answers
+    from perinvfl.export.predict import predict as answer
+    from perinvfl.saved import open_run
+
+    if model.is_dir():
+        opened = open_run(model)
+        predictor = Predictor(*describe(opened, _which(opened.clients, client, shared), shared))
+    else:
+        if client is not None or shared:
+            raise UserError(f"--client and --global go with a run's folder; {model} holds one model.")
+        predictor = read_model(model)
+    found = answer(predictor, read_input(input, predictor.description))
+    if out is None:
+        print(as_csv(found, predictor.description), end="")
+    else:
+        write_answers(found, predictor.description, out)
+        print(out)
+
+
+class Told(StrEnum):
+    text = "text"
+    json = "json"
+
+
+def diagnose(
+    run: RunFolder,
+    format: Annotated[Told, typer.Option("--format", help="Text for people, JSON for programs.")] = Told.text,
+) -> None:
+    """Tell each client what its model leans on: risk and calibration by context, invariance, shortcuts, shift."""
+    from perinvfl.diagnose import diagnose as look
+
+    found = look(run)
+    if format is Told.json:
+        print(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
+    else:
+        show_diagnosis(wide_console(), found)
+
+
+def _which(names: list[str], client: str | None, shared: bool) -> int:
+    if client is None and not shared:
+        raise UserError(f"--client is missing; clients are {', '.join(names)}; --global takes the model all share.")
+    return 0 if client is None else find_client(client, names)
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(export)
+    app.command()(predict)
+    app.command()(diagnose)

@@ -1,0 +1,28 @@
+"""The command that makes a report."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    places: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Folders with runs, packed files, or published tables (rc_mnist)."),
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path("report.html"),
+    diagnose: Annotated[
+        bool, typer.Option("--diagnose", help="Diagnose one run of every method, not only run folders named singly.")
+    ] = False,
+) -> None:
+    """Write one page that works offline: charts, numbers, clients, settings, diagnosis. Nothing is trained."""
+    from perinvfl.checkpoint import write_atomically
+    from perinvfl.report import gather, render_page
+
+    write_atomically(out, render_page(gather(places, diagnose)).encode())
+    print(out)
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(report)

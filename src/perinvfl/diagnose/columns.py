@@ -1,0 +1,103 @@
+"""Shortcut columns of a table: those on which the model leans AND whose relation with the label differs between
+contexts. Either alone is no shortcut: a cause may matter much, and an ignored column may do as it likes."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from perinvfl import risks
+from perinvfl.diagnose import measures
+from perinvfl.federation import Task
+from perinvfl.models import Model
+from perinvfl.tree import Params
+
+REPEATS = 5
+LEAST_SHARE = 0.05  # of all that shuffling costs, for a column to count as leaned on
+LEAST_SPREAD = 0.2  # between the largest and the smallest correlation
+MOST_CHANCE = 0.01  # over all columns together, of calling a difference what is none
+LEAST_SAMPLES = 10  # for a context to be compared
+
+
+@dataclass(frozen=True)
+class Samples:
+    """One client's samples in one context."""
+
+    context: str
+    seen: bool  # a context of its training
+    x: Tensor
+    y: Tensor
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    rise: float  # of the risk when the column is shuffled within each context of training, mean over them
+    share: float  # of the rises of all columns
+    relation: dict[str, float]  # context -> correlation with the label (of the class where it differs most)
+    spread: float
+    chance: float  # of such a spread if the relation were the same everywhere
+    leans: bool
+    differs: bool
+
+    @property
+    def shortcut(self) -> bool:
+        return self.leans and self.differs
+
+
+def look_at_columns(
+    task: Task, model: Model, params: Params, parts: list[Samples], names: list[str], source: torch.Generator
+) -> list[Column]:
+    """Every column, those on which the model leans most first."""
+
+    def risk_of(part: Samples) -> Callable[[Tensor], float]:
+        return lambda x: float(risks.losses(task, model.apply(params, x), part.y).mean())
+
+    # Only where it was trained: in a context where a shortcut misleads, shuffling it helps, which would hide it.
+    seen = [part for part in parts if part.seen]
+    rises, steady = [], []
+    for column in range(len(names)):
+        runs = [measures.rise_when_shuffled(risk_of(part), part.x, column, REPEATS, source) for part in seen]
+        by_repeat = [statistics.fmean(over_contexts) for over_contexts in zip(*runs, strict=True)]
+        rises.append(statistics.fmean(by_repeat))
+        steady.append(rises[-1] > 2 * statistics.stdev(by_repeat))
+    total = sum(rise for rise in rises if rise > 0) or 1.0
+    found = []
+    for column, name in enumerate(names):
+        relation, spread, chance = relations(task, parts, column)
+        share = max(0.0, rises[column]) / total
+        differs = spread >= LEAST_SPREAD and chance * len(names) < MOST_CHANCE
+        leans = steady[column] and share >= LEAST_SHARE
+        found.append(Column(name, rises[column], share, relation, spread, chance, leans, differs))
+    return sorted(found, key=lambda column: -column.rise)
+
+
+def relations(task: Task, parts: list[Samples], column: int) -> tuple[dict[str, float], float, float]:
+    """Correlation of a column with the label by context, its spread, and the chance of such a spread.
+
+    Of several classes, the one whose share the column tells most differently; the chance is then taken times their
+    number.
+    """
+    usable = [part for part in parts if len(part.y) >= LEAST_SAMPLES and float(part.x[:, column].std()) > 0]
+    classes = _targets(task, usable)
+    best: tuple[dict[str, float], float, float] = ({}, 0.0, 1.0)
+    for label in classes:
+        told = {
+            part.context: measures.correlation(part.x[:, column], part.y if label is None else (part.y == label))
+            for part in usable
+        }
+        if len(told) < 2:
+            return told, 0.0, 1.0
+        spread = max(told.values()) - min(told.values())
+        if spread >= best[1]:
+            chance = measures.heterogeneity(list(told.values()), [len(part.y) for part in usable])
+            best = (told, spread, min(1.0, chance * len(classes)))
+    return best
+
+
+def _targets(task: Task, parts: list[Samples]) -> Sequence[int | None]:
+    if task != "multiclass":
+        return [None]
+    return sorted({int(label) for part in parts for label in part.y.unique()})

@@ -1,0 +1,141 @@
+"""The diagnosis in plain sentences: one a measure, each with its number."""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from perinvfl.federation import Task
+
+if TYPE_CHECKING:
+    from perinvfl.diagnose.diagnosis import ClientDiagnosis, Hint, Shift
+
+NEARLY_SAME = 1.25  # ratio of risks up to which contexts are called alike
+
+
+def say(client: "ClientDiagnosis", task: Task) -> dict[str, str]:
+    """A sentence for each measure, by name."""
+    told = {
+        "risk": _risk(client, task),
+        "calibration": _calibration(client, task),
+        "invariance": _invariance(client),
+        "agreement": _agreement(client, task),
+        "shortcut": _shortcut(client),
+        "shift": _shift(client, task),
+    }
+    if client.hint is not None:
+        told["hint"] = _hint(client.hint)
+    return {name: sentence for name, sentence in told.items() if sentence}
+
+
+def summarise(clients: "list[ClientDiagnosis]") -> list[str]:
+    """What stands out over all clients."""
+    count = Counter(column.name for client in clients for column in client.shortcuts)
+    lines = [f"Shortcut column: {name}, at {times} of {len(clients)} clients." for name, times in count.most_common()]
+    if not lines and any(client.columns for client in clients):
+        lines.append("No shortcut column was found: none is both leaned on and differently related to the label.")
+    alone = [client.client for client in clients if client.gap_seen is None]
+    if alone:
+        listed = ", ".join(alone[:5]) + (", ..." if len(alone) > 5 else "")
+        lines.append(f"{len(alone)} of {len(clients)} clients have one training context ({listed}).")
+    gaps = {client.client: client.gap for client in clients if client.gap is not None}
+    if gaps:
+        most = max(gaps, key=lambda name: gaps[name])
+        lines.append(f"The risk differs most between contexts at {most}: by {gaps[most]:.3f}.")
+    return lines
+
+
+def _risk(client: "ClientDiagnosis", task: Task) -> str:
+    worst = max(client.contexts, key=lambda context: context.risk)
+    best = min(client.contexts, key=lambda context: context.risk)
+    where = "held-out data of its training contexts" if client.held_out else "the data it was trained on"
+    measured = f"Contexts of training are measured on {where}."
+    if worst is best:
+        return f"Its risk is {worst.risk:.3f} ({_score(worst.score, task)}). {measured}"
+    ratio = worst.risk / best.risk if best.risk > 0 else float("inf")
+    if ratio <= NEARLY_SAME:
+        return f"Its risk is much the same everywhere, {best.risk:.3f} to {worst.risk:.3f}. {measured}"
+    held = "" if worst.seen else ", a context it never trained on"
+    return (
+        f"Its risk is {ratio:.1f} times as large in {worst.name}{held} ({worst.risk:.3f}, "
+        f"{_score(worst.score, task)}) as in {best.name} ({best.risk:.3f}, {_score(best.score, task)}). {measured}"
+    )
+
+
+def _calibration(client: "ClientDiagnosis", task: Task) -> str:
+    worst = max(client.contexts, key=lambda context: context.calibration)
+    if task == "regression":
+        return f"In {worst.name} its predictions would fit best times another factor, {worst.calibration:.2f} off 1."
+    way = "surer than it should be" if worst.overconfidence > 0 else "less sure than it could be"
+    if worst.calibration < 0.05:
+        return f"Its confidence can be trusted: off by at most {100 * worst.calibration:.0f} points (expected error)."
+    return f"Its confidence is off by {100 * worst.calibration:.0f} points in {worst.name}, where it is {way}."
+
+
+def _invariance(client: "ClientDiagnosis") -> str:
+    told = ""
+    if client.gap_seen is None:
+        (only,) = [context.name for context in client.contexts if context.seen]
+        told = f"It has one training context ({only}): nothing can be compared within its own training data."
+    else:
+        told = (
+            f"Over its own training contexts the risk differs by {client.gap_seen:.3f}, "
+            f"with an invariance penalty of {client.penalty:.4f} (0 is invariant)."
+        )
+    if client.gap is not None and any(not context.seen for context in client.contexts):
+        told += f" With the test contexts it differs by {client.gap:.3f}."
+    return told
+
+
+def _agreement(client: "ClientDiagnosis", task: Task) -> str:
+    if not client.personal:
+        return "It predicts with the model all clients share."
+    if client.agreement is None:
+        return "There is no global model to compare with."
+    if task == "regression":
+        return f"Its predictions and those of the global model have a correlation of {client.agreement:.2f}."
+    return f"It answers as the global model does in {100 * client.agreement:.0f} % of the cases."
+
+
+def _shortcut(client: "ClientDiagnosis") -> str:
+    if not client.columns:
+        return ""
+    if not client.shortcuts:
+        return "No column is both leaned on and differently related to the label from context to context."
+    told = []
+    for column in client.shortcuts:
+        listed = ", ".join(f"{value:+.2f} in {context}" for context, value in column.relation.items())
+        told.append(
+            f"It leans on {column.name} ({100 * column.share:.0f} % of what shuffling columns costs in training), "
+            f"whose correlation with the label changes: {listed}."
+        )
+    return " ".join(told)
+
+
+def _shift(client: "ClientDiagnosis", task: Task) -> str:
+    return " ".join(_one_shift(shift, task) for shift in client.shifts)
+
+
+def _one_shift(shift: "Shift", task: Task) -> str:
+    begin = {
+        "contexts": "In contexts that differ twice as much from their mean",
+        "spectrum": f"By {shift.assumed}",
+        "columns": f"With {shift.assumed}",
+    }[shift.way]
+    which = "now" if shift.way == "columns" else "in the worst context now"
+    return f"{begin}, it would reach {_score(shift.then, task)} instead of {_score(shift.now, task)} {which}."
+
+
+def _hint(hint: "Hint") -> str:
+    told = (
+        f"Hint only: the reference model gets {100 * hint.share_wrong:.0f} % of its samples wrong, "
+        f"and its own model gets {100 * hint.also_wrong:.0f} % of those wrong too."
+    )
+    if hint.column is not None:
+        told += (
+            f" Among the right ones {hint.column} has a correlation of {hint.right:+.2f} with the label, among the "
+            f"wrong ones {hint.wrong:+.2f}; any column that a model uses much shows this, a shortcut or not."
+        )
+    return told
+
+
+def _score(score: float, task: Task) -> str:
+    return f"error {score:.3g}" if task == "regression" else f"{100 * score:.0f} % right"

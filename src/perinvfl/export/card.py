@@ -1,0 +1,112 @@
+"""The model card: what a model was trained on, how, how well it does by test context, what it is for and not for."""
+
+from pathlib import Path
+from typing import Any
+
+from perinvfl.export.module import Description
+from perinvfl.naming import class_names
+from perinvfl.saved import Opened
+
+MEASURE = {"binary": "accuracy, %", "multiclass": "accuracy, %", "regression": "mean squared error"}
+
+
+def model_card(opened: Opened, description: Description, client: int, file: Path) -> str:
+    run, trial, federation = opened.run, opened.trial, opened.federation
+    algorithm = trial.algorithm
+    whose = f"the personal model of {description.client}" if description.personal else "the model all clients share"
+    asked = run.start["asked"]
+    return "\n".join(
+        [
+            f"# {file.name}: {trial.label}, {description.client}",
+            "",
+            f"This is {whose}, trained by {algorithm.title} ({algorithm.paper}) with perinvfl "
+            f"{run.start['environment']['perinvfl']}. Run {description.run}, seed {trial.seed}, "
+            f"{_rounds_done(opened)} rounds, begun {run.start.get('began', 'at an unknown time')}.",
+            "",
+            "## What goes in, what comes out",
+            *_interface(opened, description),
+            "",
+            "## What it was trained on",
+            *_training_data(opened, client),
+            "",
+            f"## How well it does ({MEASURE[federation.task]})",
+            *_accuracy(opened, description, client),
+            "",
+            "## How it was chosen",
+            "The model of the last round. No round was picked by looking at results"
+            + ("; its settings are one draw of a random search." if " #" in trial.label else "."),
+            "",
+            "## Settings",
+            *_settings(asked),
+            "",
+            "## Intended use",
+            f"Predictions for {description.client}, on data collected and encoded as its training data were, including "
+            "data from contexts that were not seen in training, to the extent that the table above shows."
+            if description.personal
+            else "Predictions for any client of the federation, and as a start for a client that joins later.",
+            "",
+            "## Limits",
+            "- It was tested on the contexts named above and on no others.",
+            "- Where a client has one training context, invariance could not be checked within its own data.",
+            "- `perinvfl diagnose` on the run tells what the model leans on; look at it before relying on the model.",
+            "- It gives no guarantee of privacy beyond that raw data did not leave the client in training.",
+            "",
+        ]
+    )
+
+
+def _interface(opened: Opened, description: Description) -> list[str]:
+    schema, shape = opened.federation.schema, description.shape
+    inside = "are used as they are"
+    if schema.mean or description.dtype == "uint8":
+        inside = "are standardised inside the model"
+    if description.features:
+        columns = ", ".join(f"`{name}`" for name in description.features)
+        told = f"`x`: float32, [any, {len(description.features)}], columns in their own units, which {inside}"
+        lines = [f"{told}: {columns}."]
+    else:
+        lines = [f"`x`: {description.dtype}, [any, {', '.join(map(str, shape))}]; values {inside}."]
+    if description.task == "regression":
+        return [*lines, "", "`prediction`: float32, [any], in the label's own units."]
+    names = class_names(description.classes, max(2, description.outputs))
+    told = ", ".join(f"{number} = {name}" for number, name in enumerate(names))
+    return [*lines, "", f"`prediction`: int64, [any], the class ({told}); `probability`: float32, [any, {len(names)}]."]
+
+
+def _training_data(opened: Opened, client: int) -> list[str]:
+    federation = opened.federation
+    contexts = federation.contexts_per_client[client]
+    size = int(federation.sizes[client])
+    told = f"{size} samples in {contexts} context{'s' if contexts > 1 else ''}"
+    return [
+        f"`{federation.name}`: {federation.clients} clients; {opened.clients[client]} has {told}. "
+        f"All clients together have {int(federation.sizes.sum())} samples."
+    ]
+
+
+def _accuracy(opened: Opened, description: Description, client: int) -> list[str]:
+    kind = "personal" if description.personal else "global"
+    measured = opened.run.evaluations[-1][kind]
+    constant = opened.run.start["notes"].get("constant", {})
+    factor = 1.0 if opened.federation.task == "regression" else 100.0
+    lines = ["", "| test context | this model | a constant answer |", "|---|---|---|"]
+    for case, values in measured.items():
+        levels = constant.get(case, [None] * len(values))
+        lines.append(f"| {case} | {_scaled(values[client], factor)} | {_scaled(levels[client], factor)} |")
+    return lines
+
+
+def _scaled(value: float | None, factor: float) -> str:
+    """Empty where the client has no sample of a context."""
+    return "" if value is None else f"{factor * value:.4g}"
+
+
+def _settings(asked: dict[str, Any]) -> list[str]:
+    lines = ["", "| setting | value |", "|---|---|"]
+    for part in ("algorithm", "training", "model", "data"):
+        lines += [f"| {part}.{key} | `{value}` |" for key, value in asked[part].items()]
+    return lines
+
+
+def _rounds_done(opened: Opened) -> int:
+    return opened.run.evaluations[-1]["round"]

@@ -1,0 +1,141 @@
+"""What is deployed: raw x in, answers out, and a description that travels inside every file."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from perinvfl import config
+from perinvfl.errors import UserError
+from perinvfl.federation import Federation, Task
+from perinvfl.models import Model, ModelSettings, build_model
+from perinvfl.saved import Opened
+from perinvfl.tree import Params
+
+VERSION = 1  # of the description
+
+
+@dataclass(frozen=True)
+class Description:
+    """All that a program needs to use the file, as plain values."""
+
+    task: Task
+    shape: tuple[int, ...]  # of one x
+    outputs: int
+    classes: tuple[str, ...]  # names by number; empty where nobody named them
+    features: tuple[str, ...]  # names of the columns, in order; empty where x is no table
+    client: str
+    personal: bool  # the client's own model, or the one all share
+    run: str  # id of the run it came from
+    model: dict[str, Any]  # its architecture, as in an experiment file
+    dtype: Literal["float32", "uint8"]  # of x; uint8 pictures are scaled inside the model
+    version: int = VERSION
+
+    def as_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), ensure_ascii=False)
+
+
+def read_description(text: str, where: str) -> Description:
+    try:
+        told = json.loads(text)
+        lists = {name: tuple(told[name]) for name in ("shape", "classes", "features")}
+        described = Description(**{**told, **lists})
+    except (ValueError, TypeError, KeyError):
+        raise UserError(f"{where} was not written by `perinvfl export`: its description cannot be read.") from None
+    if described.version != VERSION:
+        raise UserError(f"{where} was written by another version of perinvfl; export the model again.")
+    return described
+
+
+class Deployed(nn.Module):
+    """Standardise as in training, apply the model, turn logits into answers."""
+
+    mean: Tensor
+    scale: Tensor
+    label: Tensor
+
+    def __init__(self, model: Model, params: Params, task: Task, steps: Params) -> None:
+        super().__init__()
+        self.model, self.task = model, task
+        for name, value in steps.items():
+            self.register_buffer(name, value)
+        self.weights = _grow(params)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        x = x if x.dtype == torch.uint8 else (x - self.mean) / self.scale
+        logits = self.model.apply(dict(self.weights.named_parameters()), x)
+        if self.task == "regression":
+            logits = self.label[0] + self.label[1] * logits
+        return answers(self.task, logits)
+
+
+def answers(task: Task, logits: Tensor) -> tuple[Tensor, ...]:
+    """(prediction [B], probability [B, classes]); for regression the prediction alone."""
+    if task == "regression":
+        return (logits[:, 0],)
+    if task == "multiclass":
+        return logits.argmax(1), torch.softmax(logits, 1)
+    one = torch.sigmoid(logits[:, 0])
+    return (logits[:, 0] > 0).to(torch.int64), torch.stack([1 - one, one], 1)
+
+
+def answer_names(task: Task) -> list[str]:
+    return ["prediction"] if task == "regression" else ["prediction", "probability"]
+
+
+def describe(opened: Opened, client: int, shared: bool) -> tuple[Description, Deployed]:
+    """The model one client predicts with, or the shared one, ready to be written."""
+    federation = opened.federation
+    if shared and opened.shared is None:
+        raise UserError(f"{opened.trial.label} trains no global model; leave --global out.")
+    params = opened.shared if shared else opened.lead(client)
+    assert params is not None
+    described = Description(
+        task=federation.task,
+        shape=federation.shape,
+        outputs=federation.outputs,
+        classes=federation.schema.classes,
+        features=federation.schema.features,
+        client=opened.clients[client],
+        personal=not shared and opened.personal is not None,
+        run=opened.trial.id,
+        model={key: value for key, value in opened.trial.model.asked().items() if key != "weights"},
+        dtype="uint8" if federation.train.x.dtype == torch.uint8 else "float32",
+    )
+    return described, Deployed(opened.model, params, federation.task, standardisation(federation)).eval()
+
+
+def standardisation(federation: Federation) -> Params:
+    """What is done to x and to a regression's answer, in shapes that fit; 0 and 1 where they are used as they are."""
+    schema, shape = federation.schema, federation.shape
+    mean, scale = torch.tensor(schema.mean or (0.0,)), torch.tensor(schema.scale or (1.0,))
+    if len(shape) == 3:  # channels of an image
+        mean, scale = mean.view(-1, 1, 1), scale.view(-1, 1, 1)
+    if mean.numel() not in (1, shape[0] if len(shape) == 3 else shape[-1]) or mean.shape != scale.shape:
+        raise UserError(
+            f"The data tell {mean.numel()} means for x of shape {shape}; one a column or channel is needed."
+        )
+    return {"mean": mean, "scale": scale, "label": torch.tensor([schema.label_mean, schema.label_scale])}
+
+
+def rebuild(described: Description, params: Params, steps: Params) -> Deployed:
+    settings = config.build(ModelSettings, described.model, "model")
+    model = build_model(settings, described.shape, described.outputs, "float32")
+    return Deployed(model, params, described.task, steps).eval()
+
+
+def _grow(params: Params) -> nn.Module:
+    """Parameters as a tree of modules, so that `0.weight` keeps its name in every format."""
+    root = nn.Module()
+    for name, leaf in params.items():
+        *path, last = name.split(".")
+        place = root
+        for part in path:
+            if part not in dict(place.named_children()):
+                place.add_module(part, nn.Module())
+            place = place.get_submodule(part)
+        place.register_parameter(last, nn.Parameter(leaf.detach().clone(), requires_grad=False))
+    return root

@@ -1,0 +1,284 @@
+"""What a report shows, as plain values. Reads records; trains nothing."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perinvfl.algorithms import ALGORITHMS
+from perinvfl.diagnose import diagnose
+from perinvfl.errors import UserError
+from perinvfl.naming import client_names
+from perinvfl.paper import CASES, TABLES
+from perinvfl.plots.scene import CONSTANT, SHORTCUTS, TITLES, is_number, is_search, styles_of
+from perinvfl.records import Event, Run, find_runs, read_run
+from perinvfl.reproduce import Published, published_folders, read_published
+from perinvfl.saved import is_run
+from perinvfl.select import RULES
+from perinvfl.tables import as_published, by_setting
+from perinvfl.train import CHECKPOINT
+
+LAST_ROUND = (
+    "Nothing was selected: every number is that of the last round, with the settings of the experiment file. "
+    "If those settings or the number of rounds were found by looking at test results, the numbers are optimistic."
+)
+RULE_WORDS = {
+    "source": (
+        "For each method, the setting and the round with the best accuracy on held-out data of the clients' own "
+        "training contexts. Anyone can follow this rule: it looks at no test context."
+    ),
+    "leave-one-client-out": (
+        "For each method, the setting and the round that do best at a client left out of training, over all clients "
+        "in turn. It looks at no test context."
+    ),
+    "worst-inferred-context": (
+        "For each method, the setting and the round that do best on held-out data of the clients' own training "
+        "contexts, judged by the worse of two parts: what a reference model gets right and what it gets wrong. It "
+        "looks at no test context."
+    ),
+    "oracle": (
+        "For each method, the setting and the round with the best worst-case accuracy over the shifted test "
+        "contexts themselves. Nobody could know this beforehand: read it as a bound on what tuning can give."
+    ),
+}
+MOST_CLIENT_CURVES = 12  # clients that get learning curves of their own
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Runs of one method that differ in their seeds, at the round to show; the last where none is given."""
+
+    runs: list[Run]
+    round: int | None = None
+
+    def shown(self) -> list[Event]:
+        return [[event for event in run.evaluations if self.round in (None, event["round"])][-1] for run in self.runs]
+
+
+def gather(places: Sequence[Path], diagnosed: bool = False) -> dict[str, Any]:
+    """Sections by benchmark, and the diagnosis of every single run folder (of all with a checkpoint if asked)."""
+    sections, loose = [], []
+    for place in places:
+        published = published_folders(place)
+        if published and not is_run(place):
+            sections += [_published_section(read_published(folder)) for folder in published.values()]
+        else:
+            loose += _runs_at(place)
+    groups: dict[tuple[Any, ...], list[Run]] = {}
+    for run in loose:
+        start = run.start
+        key = (start["asked"]["data"]["benchmark"], tuple(start["notes"]["constant"]), start["clients"])
+        groups.setdefault(key, []).append(run)
+    sections += [_plain_section(runs) for runs in groups.values()]
+    if not sections:
+        raise UserError("There is no finished run here; `perinvfl run FILE.toml` makes one.")
+    for number, section in enumerate(sections):
+        section["id"] = f"s{number}"
+    return {"sections": sections, "diagnoses": _diagnoses(places, loose, diagnosed)}
+
+
+def _runs_at(place: Path) -> list[Run]:
+    if is_run(place):
+        run = read_run(place)
+        runs = [] if run is None else [run]
+    else:
+        runs = find_runs(place)
+    runs = [run for run in runs if run.start["asked"]["data"].get("leave_out", -1) < 0]
+    if is_search(runs):
+        raise UserError(
+            f"{place} holds the trials of a search; a report shows one chosen setting a method, and "
+            "`perinvfl plot --kind sensitivity` shows a search."
+        )
+    return [run for run in runs if run.finished and run.broken is None and run.evaluations]
+
+
+def _diagnoses(places: Sequence[Path], runs: list[Run], diagnosed: bool) -> list[dict[str, Any]]:
+    folders = [place for place in places if is_run(place) and (place / CHECKPOINT).exists()]
+    if diagnosed:
+        firsts = {label: same[0] for label, same in by_setting(runs).items()} if runs else {}
+        found = [run.folder for run in firsts.values() if (run.folder / CHECKPOINT).exists()]
+        folders += [folder for folder in found if folder not in folders]
+        if not folders:
+            raise UserError("--diagnose: none of these runs kept its checkpoint.pt, so their models are gone.")
+    return [diagnose(folder).as_json() for folder in folders]
+
+
+def _plain_section(runs: list[Run]) -> dict[str, Any]:
+    methods = {label: Taken(same) for label, same in by_setting(runs).items()}
+    return _section(runs, {"last round": (LAST_ROUND, methods)})
+
+
+def _published_section(published: Published) -> dict[str, Any]:
+    views = {}
+    for rule in published.rules():
+        views[rule] = (
+            RULE_WORDS.get(rule, f"{RULES[rule].doc.capitalize()}."),
+            {
+                method: Taken(published.runs_of(method, choice.setting), choice.round)
+                for method, choice in published.choices(rule).items()
+            },
+        )
+    settings = len(published.search) // len(published.methods())
+    section = _section(published.chosen, views)
+    section["notes"].append(
+        f"{settings} settings a method were tried on one seed; those a rule takes were trained again with "
+        f"{section['seeds']} fresh seeds, which are shown."
+    )
+    return section
+
+
+def _section(runs: list[Run], views: dict[str, tuple[str, dict[str, Taken]]]) -> dict[str, Any]:
+    start = runs[0].start
+    benchmark, regression = start["asked"]["data"]["benchmark"], start["task"] == "regression"
+    cases = list(start["notes"]["constant"])
+    firsts = {label: taken.runs[0] for _, methods in views.values() for label, taken in methods.items()}
+    styles = styles_of(firsts)
+    shortcut = SHORTCUTS.get(benchmark)
+    return {
+        "title": TITLES.get(benchmark, start["experiment"]),
+        "benchmark": benchmark,
+        "experiment": start["experiment"],
+        "unit": "" if regression else "%",
+        "measure": "Mean squared error" if regression else "Accuracy",
+        "larger_is_better": not regression,
+        "clients": client_names(start.get("schema", {}).get("clients", ()), start["clients"]),
+        "contexts": start["notes"].get("contexts", []),
+        "sizes": start["notes"].get("sizes", []),
+        "cases": [{"name": case, "p": float(case) if is_number(case) else None} for case in cases],
+        "spectrum": start["spectrum"],
+        "across": f"How often the {shortcut} agrees with the label at test (p)" if shortcut else "Test context",
+        "trained": _trained_range(start),
+        "seeds": max(len(taken.runs) for _, methods in views.values() for taken in methods.values()),
+        "constant": _constant(runs, cases, regression),
+        "views": [
+            {
+                "rule": rule,
+                "words": words,
+                "methods": [_method(label, taken, cases, styles[label]) for label, taken in methods.items()],
+            }
+            for rule, (words, methods) in views.items()
+        ],
+        "environments": _distinct([run.start["environment"] for run in runs]),
+        "data": start["asked"]["data"],
+        "notes": [],
+    }
+
+
+def _method(label: str, taken: Taken, cases: list[str], style: tuple[str, str]) -> dict[str, Any]:
+    first = taken.runs[0].start
+    asked, clients = first["asked"], first["clients"]
+    factor = 1.0 if first["task"] == "regression" else 100.0
+    lead = [_lead(event) for event in taken.shown()]
+    algorithm = asked["algorithm"]["name"]
+    known = ALGORITHMS.get(algorithm)
+    published = TABLES.get(asked["data"]["benchmark"], {}).get(algorithm) if as_published(taken.runs[0]) else None
+    by_seed = {case: [_mean(seed[case], factor) for seed in lead] for case in cases}
+    return {
+        "name": label,
+        "algorithm": algorithm,
+        "reference": bool(asked["data"].get("grayscale", False)),  # sees data that the others do not
+        "paper_name": known.paper if known else "",
+        "colour": style[0],
+        "shape": style[1],
+        "seeds": [run.start["asked"]["seed"] for run in taken.runs],
+        "round": taken.shown()[-1]["round"],
+        "cases": {case: [_mean(values), _deviation(values)] for case, values in by_seed.items()},
+        "by_seed": by_seed,
+        "clients": [
+            {case: _mean([seed[case][client] for seed in lead], factor) for case in cases} for client in range(clients)
+        ],
+        "balanced": _balanced(taken, first["spectrum"]),
+        "shared": _shared(taken, cases, clients, factor),
+        "paper": dict(zip(CASES, published, strict=True)) if published and tuple(first["spectrum"]) == CASES else None,
+        "curves": _curves(taken, cases, clients, factor),
+        "settings": {f"{part}.{key}": value for part in ("algorithm", "training", "model") for key, value in
+                     asked[part].items() if (part, key) not in (("algorithm", "name"), ("algorithm", "label"))},
+        "seconds": _mean([run.evaluations[-1]["seconds"] for run in taken.runs]),
+    }  # fmt: skip
+
+
+def _balanced(taken: Taken, spectrum: list[str]) -> float | None:
+    """Class-balanced accuracy over the shifted contexts, where classes are counted; a constant answer has 50."""
+    found = [
+        event["balanced"][case] for event in taken.shown() for case in spectrum if case in event.get("balanced", {})
+    ]
+    return _mean(found, 100.0)
+
+
+def _shared(taken: Taken, cases: list[str], clients: int, factor: float) -> list[dict[str, float | None]] | None:
+    """The global model at each client, where the method also has personal ones."""
+    events = taken.shown()
+    if not all("personal" in event and "global" in event for event in events):
+        return None
+    return [
+        {case: _mean([event["global"][case][client] for event in events], factor) for case in cases}
+        for client in range(clients)
+    ]
+
+
+def _curves(taken: Taken, cases: list[str], clients: int, factor: float) -> dict[str, Any]:
+    """Rounds that every seed has evaluated; by case the mean over clients and, of a few clients, each."""
+    by_round = [{event["round"]: _lead(event) for event in run.evaluations} for run in taken.runs]
+    rounds = sorted(set.intersection(*map(set, by_round)))
+
+    def over_seeds(case: str, round: int, client: int | None) -> float | None:
+        values = [run[round][case] for run in by_round]
+        return _mean([_mean(v) if client is None else v[client] for v in values], factor)
+
+    few = range(clients if clients <= MOST_CLIENT_CURVES else 0)
+    return {
+        "rounds": rounds,
+        "mean": {case: [over_seeds(case, round, None) for round in rounds] for case in cases},
+        "clients": [{case: [over_seeds(case, round, i) for round in rounds] for case in cases} for i in few],
+        "risk": _risk_curve(taken, rounds),
+    }
+
+
+def _risk_curve(taken: Taken, rounds: list[int]) -> list[float | None]:
+    """Training risk of the global model, mean over clients and seeds."""
+    by_round = [{event["round"]: event["risks"] for event in run.evaluations} for run in taken.runs]
+    return [_mean([_mean(run[round]) for run in by_round]) for round in rounds]
+
+
+def _constant(runs: list[Run], cases: list[str], regression: bool) -> dict[str, Any]:
+    """What a client that ignores its input would score."""
+    factor = 1.0 if regression else 100.0
+    drawn = {run.start["asked"]["seed"]: run.start["notes"]["constant"] for run in runs}.values()
+    clients = len(next(iter(drawn))[cases[0]])
+    return {
+        "colour": CONSTANT[0],
+        "cases": {case: _mean([_mean(d[case]) for d in drawn], factor) for case in cases},
+        "clients": [{case: _mean([d[case][i] for d in drawn], factor) for case in cases} for i in range(clients)],
+    }
+
+
+def _trained_range(start: Event) -> list[float] | None:
+    asked = start["asked"]["data"].get("p_train")
+    if not asked:
+        return None
+    found = [p for client in asked for p in (client if isinstance(client, list) else [client])]
+    return [min(found), max(found)]
+
+
+def _lead(event: Event) -> dict[str, list[float]]:
+    return event.get("personal") or event["global"]
+
+
+def _distinct(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for item in items:
+        if item not in found:
+            found.append(item)
+    return found
+
+
+def _mean(values: Sequence[float | None], factor: float = 1.0) -> float | None:
+    """Over those that are known: a client may have no sample of a test context."""
+    known = [value for value in values if value is not None]
+    return round(factor * statistics.fmean(known), 5) if known else None
+
+
+def _deviation(values: Sequence[float | None]) -> float:
+    known = [value for value in values if value is not None]
+    return round(statistics.pstdev(known), 5) if known else 0.0

@@ -63,7 +63,10 @@ RULES = {
         Rule("source", "held-out data of the clients' own training contexts", held_out_accuracy),
         Rule("leave-one-client-out", "train on the other clients, look at this one's contexts", left_out_accuracy),
         Rule(
-            "oracle", "the worst accuracy over the test contexts: what nobody can know beforehand", worst_test_accuracy
+            "oracle",
+            "the worst accuracy over the test contexts (class-balanced where there are groups): "
+            "what nobody can know beforehand",
+            worst_test_accuracy,
         ),
     )
 }

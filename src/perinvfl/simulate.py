@@ -92,7 +92,7 @@ class Simulation:
             augmentation=self.federation.augmentation,
             groups=len(self.federation.groups),
         )
-        self._check_images(federations)
+        self._check_images()
         self.algorithms = algorithms
         # On a GPU a loop is recorded and replayed like a batched program, and so its states are stacked like one's.
         unrolled = not batched and self.device.type == "cuda" and not training.compile
@@ -241,7 +241,7 @@ class Simulation:
             for i in ids[t].tolist()
         ]
 
-    def _check_images(self, federations: list[Federation]) -> None:
+    def _check_images(self) -> None:
         if self.training.batch_size == 0 and self.federation.augmentation.views > 1:
             raise UserError("data.flip and data.crop need mini-batches; set training.batch_size.")
         if self.problem.padded and self.model.statistics is not None:

@@ -188,7 +188,7 @@ class _Group:
                 clients=simulation.clients,
                 notes=trial.federation().notes,
                 environment=environment(simulation.device),
-                **({"executor": {"used": self.executor, "seconds": self.timed}} if self.timed else {}),
+                **({"executor": {"used": self.executor, "seconds": _finite(self.timed)}} if self.timed else {}),
                 began=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             )
 
@@ -276,6 +276,11 @@ def broken_sentence(trial: Trial, round: int) -> str:
 def _names(trials: list[Trial]) -> str:
     first = f"{trials[0].label}, seed {trials[0].seed}"
     return first if len(trials) == 1 else f"{first} and {len(trials) - 1} more"
+
+
+def _finite(seconds: dict[str, float]) -> dict[str, float | None]:
+    """A time without end is none in JSON."""
+    return {kind: round(value, 6) if math.isfinite(value) else None for kind, value in seconds.items()}
 
 
 def _rounded(row: torch.Tensor) -> list[Any]:

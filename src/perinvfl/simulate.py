@@ -98,7 +98,7 @@ class Simulation:
             groups=len(self.federation.groups),
             split=self.federation.split,
         )
-        self._check_images(federations)
+        self._check_images()
         self.algorithms = algorithms
         # On a GPU a loop is recorded and replayed like a batched program, and so its states are stacked like one's.
         unrolled = not batched and self.device.type == "cuda" and not training.compile
@@ -261,7 +261,7 @@ class Simulation:
             places += self.data.y.shape[-1] * drawn
         return places
 
-    def _check_images(self, federations: list[Federation]) -> None:
+    def _check_images(self) -> None:
         if self.training.batch_size == 0 and self.federation.augmentation.views > 1:
             raise UserError("data.flip and data.crop need mini-batches; set training.batch_size.")
         if self.problem.padded and self.model.statistics is not None:

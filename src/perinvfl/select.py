@@ -83,7 +83,8 @@ RULES = {
         ),
         Rule(
             "oracle",
-            "the worst accuracy over the shifted test contexts: what nobody can know beforehand",
+            "the worst accuracy over the shifted test contexts (class-balanced where there are groups): "
+            "what nobody can know beforehand",
             worst_test_accuracy,
             on_fresh_seeds=True,
         ),

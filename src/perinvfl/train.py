@@ -192,7 +192,7 @@ class _Group:
             writer.write(
                 "start",
                 **start_fields(trial, trial.federation(), simulation, self.name, self.order[trial.id]),
-                **({"executor": {"used": self.executor, "seconds": self.timed}} if self.timed else {}),
+                **({"executor": {"used": self.executor, "seconds": _finite(self.timed)}} if self.timed else {}),
             )
 
     def _restore(self, simulation: Simulation, saved: dict[str, torch.Tensor]) -> None:
@@ -299,6 +299,11 @@ def broken_sentence(trial: Trial, round: int) -> str:
 def _names(trials: list[Trial]) -> str:
     first = f"{trials[0].title}, seed {trials[0].seed}"
     return first if len(trials) == 1 else f"{first} and {len(trials) - 1} more"
+
+
+def _finite(seconds: dict[str, float]) -> dict[str, float | None]:
+    """A time without end is none in JSON."""
+    return {kind: round(value, 6) if math.isfinite(value) else None for kind, value in seconds.items()}
 
 
 def _rounded(row: torch.Tensor) -> list[Any]:

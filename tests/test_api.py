@@ -4,6 +4,7 @@ import json
 import runpy
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from commands import ROOT, perinvfl
 from torch import nn
 
 import perinvfl as pf
-from perinvfl.algorithms import Ditto
+from perinvfl.algorithms import ALGORITHMS, Ditto
 from perinvfl.data.random import random_federation
 from perinvfl.errors import UserError
 
@@ -176,9 +177,28 @@ def test_a_part_of_the_clients_and_lists_of_settings(sites: Path) -> None:
     assert {len(round.risks) for round in session} == {2}
 
 
+def test_contexts_can_be_inferred(sites: Path, tmp_path: Path) -> None:
+    federation = pf.load(sites, **NAMED, test_contexts=["2023"])
+    asked = {"infer": "hard", "reference_rounds": 3}
+    session = pf.start(federation, "perinvfl", rounds=3, model=SMALL, contexts=asked).run()
+    assert session.federation.contexts == 2 * federation.contexts
+    assert "validation right" in session.evaluate()
+    session.save(tmp_path / "mine")
+    assert pf.resume(tmp_path / "mine").evaluate() == session.evaluate()
+
+
 # A new algorithm -----------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def _registry_as_before() -> Iterator[None]:
+    before = dict(ALGORITHMS)
+    yield
+    ALGORITHMS.clear()
+    ALGORITHMS.update(before)
+
+
+@pytest.mark.usefixtures("_registry_as_before")
 def test_the_example_algorithm_is_short_registers_and_agrees_under_both_executors() -> None:
     path = ROOT / "examples/new_algorithm.py"
     code = [line for line in path.read_text().splitlines() if line.strip()]
@@ -210,7 +230,7 @@ def test_an_algorithm_of_ones_own_by_name_from_an_experiment_file(tmp_path: Path
     text = (
         '[data]\nbenchmark = "random"\n[model]\nhidden = [4]\n[training]\nrounds = 2\nexecutor = "{}"\n[[algorithm]]\n'
     )
-    text += 'name = "new_algorithm:FedProx"\nmu = [0.1, 0.2, 0.3]\n'
+    text += 'name = "new_algorithm:FedProx"\nmu = 0.3\n'
     for executor in ("loop", "vmap"):
         file.write_text(text.format(executor))
         done = perinvfl("run", file, "--out", tmp_path / "runs", "--set", "algorithm.local_steps=2", cwd=tmp_path)

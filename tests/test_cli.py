@@ -100,7 +100,18 @@ def test_table_trains_nothing(finished: tuple[Path, str]) -> None:
 def test_list_shows_every_setting() -> None:
     printed = perinvfl("list")
     assert printed.returncode == 0
-    for word in ("perinvfl", "pfedme", "irm_ft", "alone", "rc_mnist", "structural", "β", "λ", "0.01 to 100000, log"):
+    for word in (
+        "perinvfl",
+        "pfedme",
+        "irm_ft",
+        "alone",
+        "rc_mnist",
+        "structural",
+        "β",
+        "λ",
+        "0.01 to 100000, log",
+        "[model]",
+    ):
         assert word in printed.stdout
     assert "beta" in printed.stdout and "p_train" in printed.stdout and "batch_size" in printed.stdout
 

@@ -114,6 +114,12 @@ def test_frozen_parameters_and_constant_buffers_stay() -> None:
     assert after(model).rounds_done == 3
 
 
+def test_images_kept_as_bytes_are_seen_between_0_and_1() -> None:
+    model = own(lambda: nn.Linear(6, 1))
+    params = {"weight": torch.ones(1, 6), "bias": torch.zeros(1)}
+    assert model.apply(params, torch.full((2, 6), 255, dtype=torch.uint8)).tolist() == [[6.0], [6.0]]
+
+
 class Noisy(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -27,15 +27,17 @@ from torch import Tensor
 from perinvfl import checkpoint, config, tree
 from perinvfl.algorithms import ALGORITHMS
 from perinvfl.algorithms.base import Algorithm
+from perinvfl.contexts import ContextSettings
 from perinvfl.data import BENCHMARKS, build_federation
 from perinvfl.data.files import Division, FileSettings, array_rows, federation_of
 from perinvfl.data.readers import numbers_of
 from perinvfl.data.rows import AskedTask
 from perinvfl.errors import UserError
-from perinvfl.experiment import Trial, algorithm_named, build_experiment
+from perinvfl.experiment import PARTS, Trial, algorithm_named, build_experiment
 from perinvfl.federation import Federation, Origin
 from perinvfl.models import Model, ModelSettings, module
 from perinvfl.records import EVENTS, Event, read_run
+from perinvfl.reference import infer_contexts
 from perinvfl.simulate import Simulation, Training
 from perinvfl.train import CHECKPOINT, start_fields
 
@@ -114,12 +116,14 @@ def start(
     rounds: int = 100,
     seed: int | None = None,
     model: Given = None,
+    contexts: dict[str, Any] | None = None,
     **training: Any,
 ) -> "Session":
     """Get ready to train; nothing is trained until a round is asked for.
 
     model: settings as in `[model]`, `module:function`, or a function that makes a torch.nn.Module.
-    training: settings as in `[training]`. Without a seed, that of the federation.
+    contexts: settings as in `[contexts]`, to infer them. training: settings as in `[training]`.
+    Without a seed, that of the federation.
     """
     chosen = _algorithm(algorithm, {}) if isinstance(algorithm, str) else algorithm
     if seed is None:
@@ -127,7 +131,20 @@ def start(
     settings = config.build(Training, _plain({**training, "rounds": rounds}), "training")
     origin = federation.origin or Origin(federation.name, ArraySettings(), seed)
     asked, made = _model(model, federation, settings)
-    trial = Trial(origin.benchmark, origin.settings, asked, settings, _name_of(chosen), chosen.title, chosen, seed)
+    stage = config.build(ContextSettings, contexts or {}, "contexts")
+    if stage.infer != "given":
+        federation = infer_contexts(federation, seed, stage, made, settings)
+    trial = Trial(
+        origin.benchmark,
+        origin.settings,
+        asked,
+        settings,
+        _name_of(chosen),
+        chosen.title,
+        chosen,
+        seed,
+        contexts=stage,
+    )
     return Session(federation, trial, made)
 
 
@@ -157,6 +174,7 @@ def resume(
         algorithm(asked["algorithm"]["name"], **entry),
         seed=asked["seed"],
         model=asked["model"] if model is None else model,
+        contexts=asked.get("contexts"),
         **asked["training"],
     )
     session._restore(folder, run.events)
@@ -370,7 +388,7 @@ def _model(given: Given, federation: Federation, training: Training) -> tuple[Mo
 
 
 def _table(asked: dict[str, Any]) -> dict[str, Any]:
-    return {**{key: asked[key] for key in ("data", "model", "training")}, "seeds": [asked["seed"]],
+    return {**{key: asked[key] for key in PARTS if key in asked}, "seeds": [asked["seed"]],
             "algorithm": [asked["algorithm"]]}  # fmt: skip
 
 

@@ -47,7 +47,7 @@ def wrap(build: str | Callable[..., nn.Module], shape: tuple[int, ...], outputs:
     # functional_call swaps tensors inside the module, and the loop executor runs clients on several threads.
     copies = threading.local()
     copies.module = copy.deepcopy(template)
-    placed = {torch.device("cpu"): fixed}
+    placed = _on_every_device(fixed)
 
     def init(generator: Generator) -> Params:
         made = _build(function, shape, outputs, generator.initial_seed(), where)
@@ -56,13 +56,19 @@ def wrap(build: str | Callable[..., nn.Module], shape: tuple[int, ...], outputs:
     def apply(params: Params, x: Tensor) -> Tensor:
         if not hasattr(copies, "module"):
             copies.module = copy.deepcopy(template)
-        given = {name: leaf.to(dtype) for name, leaf in params.items()}
-        if x.device not in placed:
-            placed[x.device] = {name: leaf.to(x.device) for name, leaf in fixed.items()}
-        out = torch.func.functional_call(copies.module, given | placed[x.device], (x.to(dtype),))
+        given = {name: leaf.to(dtype) for name, leaf in params.items()} | placed[x.device.type]
+        x = x.to(dtype) / 255 if x.dtype == torch.uint8 else x.to(dtype)  # images at rest are bytes
+        out = torch.func.functional_call(copies.module, given, (x,))
         return (out[:, None] if out.ndim == 1 else out).float()
 
     return Pure(init, apply, _why_unmapped(init, apply, shape))
+
+
+def _on_every_device(fixed: Params) -> dict[str, Params]:
+    """By kind of device, placed beforehand: what is moved inside a transform, such as vmap, belongs to it alone."""
+    kinds = ["cpu", "cuda"] if fixed and torch.cuda.is_available() else ["cpu"]
+    placed = {kind: {name: leaf.to(kind) for name, leaf in fixed.items()} for kind in kinds}
+    return placed if fixed else {"cpu": {}, "cuda": {}}
 
 
 def shapes_checksum(params: Params) -> str:

@@ -13,14 +13,14 @@ from perinvfl.algorithms.fedavg import FedAvg
 from perinvfl.contexts import ContextSettings, is_wrong, soft_shares, split_context
 from perinvfl.errors import UserError
 from perinvfl.federation import Federation, Split
-from perinvfl.models import ModelSettings
+from perinvfl.models import Model, ModelSettings
 from perinvfl.simulate import Simulation, Training
 
 RIGHT, WRONG = "validation right", "validation wrong"
 
 
 def infer_contexts(
-    federation: Federation, seed: int, settings: ContextSettings, model: ModelSettings, training: Training
+    federation: Federation, seed: int, settings: ContextSettings, model: ModelSettings | Model, training: Training
 ) -> Federation:
     """The same federation with training contexts split and held-out data sorted by a reference model."""
     if federation.task == "regression":
@@ -53,7 +53,7 @@ def infer_contexts(
 
 
 def train_reference(
-    federation: Federation, seed: int, settings: ContextSettings, model: ModelSettings, training: Training
+    federation: Federation, seed: int, settings: ContextSettings, model: ModelSettings | Model, training: Training
 ) -> Simulation:
     how = dataclasses.replace(training, rounds=settings.reference_rounds, at_rest="memory", compile=False)
     algorithm = FedAvg(learning_rate=1.0, server_optimizer="adam", server_learning_rate=settings.reference_rate)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import click
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table as RichTable
 
 import perinvfl
@@ -215,7 +216,7 @@ def _carry_out(experiment: Experiment, out: Path, told: Telling, most_together: 
 
 
 def _show_settings(console: Console, title: str, fields: Any) -> None:
-    shown = RichTable(title=title, title_justify="left", title_style="bold", expand=False)
+    shown = RichTable(title=escape(title), title_justify="left", title_style="bold", expand=False)
     for column in ("setting", "symbol", "default", "allowed", "search range", "meaning"):
         shown.add_column(column, overflow="fold")
     for field in fields:

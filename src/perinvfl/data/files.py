@@ -45,7 +45,6 @@ class Division:
     standardise: bool = hyper(
         True, "take the mean off every feature (and a regression's label) and divide by the deviation, both of training"
     )
-
     mean: tuple[float, ...] = hyper(
         (), "what to take off each feature instead; all sites of a federation give the same"
     )
@@ -70,7 +69,9 @@ class Division:
 
 
 @dataclass(frozen=True)
-class FileSettings(Division):
+class Source:
+    """What to read, and how."""
+
     path: str = hyper("", "a CSV or Parquet table, an .npz or .safetensors file, or a folder client/context/class/")
     label: str = hyper("label", "column that is to be predicted (of arrays: y)")
     client: str = hyper("client", 'column that tells the clients apart; "" if all rows are of one client')
@@ -83,6 +84,11 @@ class FileSettings(Division):
     image_size: int = hyper(64, "photographs are fitted to a square of this many pixels a side", least=1)
     colour: bool = hyper(True, "photographs in colour, or in shades of grey")
     checksum: str = hyper("", "of the file's content, filled in when it is read; one that differs is refused")
+
+
+@dataclass(frozen=True)
+class FileSettings(Division, Source):
+    """Both, the source first."""
 
     # Where the file lies does not change a result, what is in it does.
     unnamed = ("path",)

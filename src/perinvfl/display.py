@@ -49,14 +49,14 @@ class Live(Watch):
 
     def skipped(self, trial: Trial, run: Run) -> None:
         self.console.print(
-            f"{trial.label}, seed {trial.seed}: already done, nothing to do ({run.folder})", highlight=False
+            f"{trial.title}, seed {trial.seed}: already done, nothing to do ({run.folder})", highlight=False
         )
         self._add_up([trial])
 
     def started(self, trials: list[Trial], rounds_done: int) -> None:
         more = f" and {len(trials) - 1} more" if len(trials) > 1 else ""
         self.risk, self.mean = "", ""
-        name = f"{trials[0].label}, seed {trials[0].seed}{more}"
+        name = f"{trials[0].title}, seed {trials[0].seed}{more}"
         if rounds_done:
             self.console.print(f"{name}: going on after round {rounds_done}", highlight=False)
         self.task = self.progress.add_task(name, total=trials[0].training.rounds, completed=rounds_done, told="")
@@ -93,9 +93,6 @@ class Live(Watch):
             self.progress.update(self.task, told=f"{self.risk}  {self.mean}", **fields)  # type: ignore[arg-type]
 
 
-TITLES = {"accuracy": "accuracy", "balanced": "class-balanced accuracy", "worst-group": "worst-group accuracy"}
-
-
 def show_table(console: Console, table: Table) -> None:
     """All columns where they fit; on a narrow terminal the paper's own, and a word on how to see the rest."""
     header, rows = cells(table)
@@ -103,9 +100,7 @@ def show_table(console: Console, table: Table) -> None:
     widths = [max(len(line[column]) for line in [header, *(row for _, row in rows)]) + 3 for column in range(columns)]
     if sum(widths) + 1 > console.width:
         columns = len(table.spectrum) + 3 + (2 if table.rows[0].by_group else 0)  # to the worst case, the worst group
-    shown = RichTable(
-        title=f"{table.benchmark}: {TITLES[table.score]} in percent by p_test", title_justify="left", expand=False
-    )
+    shown = RichTable(title=table.title, title_justify="left", expand=False)
     for number, title in enumerate(header[:columns]):
         shown.add_column(title, justify="left" if number == 0 else "right", no_wrap=number > 0)
     for kind, row in rows:

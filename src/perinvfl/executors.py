@@ -280,8 +280,25 @@ class Batched:
         }
         data, states = tree.flatten_axes(task.data), tree.flatten_axes(states)
         places = None if task.places is None else task.places.flatten(0, 1)
-        batched = torch.vmap(one, in_dims=(0, 0, 0, 0, None if places is None else 0))
-        return tree.split_axis(batched(rows, broadcast, states, data, places), trials)
+        return tree.split_axis(self._map(one, (rows, broadcast, states, data, places), trials * n), trials)
+
+    def _map(self, one: Callable[..., Any], stacked: tuple[Any, ...], count: int) -> Any:
+        """`one` for every place on the first axis of what is stacked; a None is the same for all."""
+        return torch.vmap(one, in_dims=tuple(None if part is None else 0 for part in stacked))(*stacked)
+
+
+class Unrolled(Batched):
+    """One client after another, on the states of a batched program: a GPU records the whole round once and replays it.
+
+    Large convolutions gain nothing from being batched over models; what a loop loses is the time between kernels, and
+    in a recording there is none.
+    """
+
+    def _map(self, one: Callable[..., Any], stacked: tuple[Any, ...], count: int) -> Any:
+        def at(place: int) -> list[Any]:
+            return [None if part is None else _row(part, place) for part in stacked]
+
+        return tree.stack([one(*at(place)) for place in range(count)])
 
 
 def stack_settings(

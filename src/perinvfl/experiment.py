@@ -13,7 +13,7 @@ benchmark = "rc_mnist"        # and any setting of that benchmark
 rounds = 50
 
 [[algorithm]]                 # one or more
-name = "perinvfl"             # and any setting of that algorithm
+name = "perinvfl"             # and any setting of that algorithm; or your own, "my_module:MyAlgorithm"
 beta = 0.5                    # for a search, also a range: {from = 0.1, to = 10} or {one_of = [0.5, 1]}
 data.grayscale = true         # data, contexts, model and training settings for this algorithm alone
 ```
@@ -37,6 +37,7 @@ from perinvfl.data import BENCHMARKS, build_federation
 from perinvfl.errors import UserError
 from perinvfl.federation import Federation
 from perinvfl.models import ModelSettings
+from perinvfl.own_code import importing_from, load, source_of
 from perinvfl.records import run_id
 from perinvfl.reference import infer_contexts
 from perinvfl.simulate import Training
@@ -78,11 +79,24 @@ class Trial:
 
     @property
     def id(self) -> str:
-        return run_id(self.asked())
+        asked: dict[str, Any] = self.asked()
+        for name in getattr(self.data, "unnamed", ()):
+            asked["data"].pop(name)
+        own = [self.algorithm_name] if ":" in self.algorithm_name else []
+        own += [self.model.build] if self.model.build else []
+        if own:  # a run of changed code is another run
+            asked["sources"] = {name: _source(name) for name in own}
+        return run_id(asked)
+
+    @property
+    def title(self) -> str:
+        """The label, and in leave-one-context-out the context held out."""
+        fold = getattr(self.data, "fold", "")
+        return f"{self.label} without {fold}" if fold else self.label
 
     @property
     def folder(self) -> str:
-        words = re.sub(r"[^a-z0-9]+", "-", self.label.lower()).strip("-")
+        words = re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
         return f"{words}-seed{self.seed}-{self.id}"
 
     def federation(self) -> Federation:
@@ -99,6 +113,13 @@ class Effort:
     finalists: int = hyper.hyper(10, "best settings of each method that are looked at further", least=1)
     leave_out: bool = hyper.hyper(True, "train the finalists by `source` with each client left out")
     seeds: tuple[int, ...] = hyper.hyper((101, 102, 103, 104, 105), "fresh seeds, none of them used in the search")
+
+
+def _source(name: str) -> str:
+    try:
+        return source_of(load(name, "name"))
+    except UserError:  # made in a session of Python, where it has no name to be found by
+        return ""
 
 
 @lru_cache(maxsize=16)  # some 200 MB each at full size
@@ -122,6 +143,17 @@ class Experiment:
 
 def read_experiment(path: Path, overrides: list[str] | None = None) -> Experiment:
     """Read and check a file; overrides are `a.b=value`, the value written as in TOML."""
+    table = _read_table(path, overrides)
+    with importing_from(path.parent):
+        return build_experiment(table, path.stem)
+
+
+def read_data_settings(path: Path, overrides: list[str] | None = None) -> tuple[str, Any]:
+    """The benchmark that a file names and its settings, the data themselves not looked at."""
+    return _data(_read_table(path, overrides).get("data"))
+
+
+def _read_table(path: Path, overrides: list[str] | None) -> dict[str, Any]:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -130,9 +162,19 @@ def read_experiment(path: Path, overrides: list[str] | None = None) -> Experimen
         raise UserError(f"{path} is not a TOML file: {error}.") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    _find_beside(table, path.parent)
     for override in overrides or []:
         _apply(table, override)
-    return build_experiment(table, path.stem)
+    return table
+
+
+def _find_beside(table: dict[str, Any], folder: Path) -> None:
+    """A data file named in an experiment file lies beside it."""
+    entries = table.get("algorithm", [])
+    for part in [table, *(entries if isinstance(entries, list) else [entries])]:
+        data = part.get("data") if isinstance(part, dict) else None
+        if isinstance(data, dict) and isinstance(data.get("path"), str) and data["path"]:
+            data["path"] = str(folder.absolute() / Path(data["path"]).expanduser())
 
 
 def build_experiment(table: dict[str, Any], default_name: str = "experiment") -> Experiment:
@@ -161,11 +203,14 @@ def build_experiment(table: dict[str, Any], default_name: str = "experiment") ->
         kind, label, algorithm, rest = _algorithm(entry, where)
         benchmark, data = _data(_merged(table, rest, "data"))
         model = config.build(ModelSettings, _merged(table, rest, "model"), "model")
+        if model.build:
+            load(model.build, "model.build")
         training = config.build(Training, _merged(table, rest, "training"), "training")
         contexts = config.build(ContextSettings, _merged(table, rest, "contexts"), "contexts")
         held = frozenset(entry) - frozenset(dict(ranges))
         trials += [
-            Trial(benchmark, data, model, training, kind, label, algorithm, seed, held, contexts, ranges)
+            Trial(benchmark, fold, model, training, kind, label, algorithm, seed, held, contexts, ranges)
+            for fold in (data.folds() if hasattr(data, "folds") else [data])
             for seed in seeds
         ]
     _check_clients(trials)
@@ -220,9 +265,7 @@ def _algorithm(entry: dict[str, Any], where: str) -> tuple[str, str, Algorithm, 
     settings = dict(entry)
     rest: dict[str, Any] = {part: settings.pop(part) for part in PARTS if part in settings}
     name = settings.pop("name", None)
-    if not isinstance(name, str) or name not in ALGORITHMS:
-        raise UserError(f'{where}.name = "{name}" is not known{config.suggest(str(name), list(ALGORITHMS))}')
-    cls = ALGORITHMS[name]
+    cls = algorithm_named(name, f"{where}.name")
     label = settings.pop("label", cls.title)
     if not isinstance(label, str) or not label:
         raise UserError(f"{where}.label = {label}: must be a text.")
@@ -230,6 +273,20 @@ def _algorithm(entry: dict[str, Any], where: str) -> tuple[str, str, Algorithm, 
         if key in cls.unused:
             raise UserError(f"{where}.{key} means nothing to {name}; leave it out.")
     return name, label, config.build(cls, settings, where), rest
+
+
+def algorithm_named(name: Any, where: str) -> type[Algorithm]:
+    """A registered algorithm, or a user's own as `module:Class`."""
+    if isinstance(name, str) and name in ALGORITHMS:
+        return ALGORITHMS[name]
+    if not isinstance(name, str) or ":" not in name:
+        raise UserError(f'{where} = "{name}" is not known{config.suggest(str(name), list(ALGORITHMS))}')
+    found = load(name, where)
+    if not (isinstance(found, type) and issubclass(found, Algorithm) and dataclasses.is_dataclass(found)):
+        raise UserError(f'{where} = "{name}": must be a dataclass that extends perinvfl.algorithms.base.Algorithm.')
+    if not hasattr(found, "title"):
+        raise UserError(f'{where} = "{name}": must have a title, which tables call it by.')
+    return found
 
 
 def _check_clients(trials: list[Trial]) -> None:
@@ -255,7 +312,7 @@ def _check_batches(trials: list[Trial]) -> None:
 def _check_labels(trials: list[Trial]) -> None:
     seen: dict[str, str] = {}
     for trial in trials:
-        if seen.setdefault(f"{trial.label} {trial.seed}", trial.id) != trial.id:
+        if seen.setdefault(f"{trial.title} {trial.seed}", trial.id) != trial.id:
             raise UserError(f'Two algorithms are called "{trial.label}"; give one of them another label.')
 
 
@@ -298,4 +355,7 @@ def _apply_to_algorithms(entries: Any, keys: list[str], value: Any, override: st
 
 
 def _settable(name: Any) -> list[str]:
-    return [field.name for field in dataclasses.fields(ALGORITHMS[name])] if name in ALGORITHMS else []
+    try:
+        return [field.name for field in dataclasses.fields(algorithm_named(name, "name"))]
+    except UserError:
+        return []  # the reader of the file will say what is wrong with it

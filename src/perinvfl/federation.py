@@ -1,7 +1,7 @@
 """What every data source ends in: N clients, samples labelled with the context they came from."""
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
@@ -39,6 +39,14 @@ class Schema:
         return {key: names for key, names in found.items() if names}
 
 
+class Origin(NamedTuple):
+    """What a federation was made from, so that it can be made again."""
+
+    benchmark: str
+    settings: Any
+    seed: int
+
+
 @dataclass(frozen=True)
 class Augmentation:
     """Random views of training images, all made on the device from one number per sample."""
@@ -65,7 +73,7 @@ class Federation:
     name: str
     task: Task
     outputs: int  # logits the model must give: 1 for binary and regression
-    contexts: int  # K: the largest number of training contexts at any client
+    contexts: int  # K: training contexts are numbered from 0 to K - 1; a client need not have all
     train: Split
     tests: dict[str, Split]  # the spectrum: test contexts by name, each [N, M_test, ...]
     spectrum: tuple[str, ...]  # names of the out-of-distribution cases averaged in tables, in order
@@ -77,6 +85,11 @@ class Federation:
     split: ContextUse = "given"
     inferred: dict[str, Split] = field(default_factory=dict)  # held-out data by inferred context, as further tests
     infer_every: int = 0  # rounds after which contexts are inferred again, from the global model of the time
+    origin: Origin | None = None
+
+    @property
+    def client_names(self) -> tuple[str, ...]:
+        return self.schema.clients or tuple(str(number) for number in range(self.clients))
 
     @property
     def clients(self) -> int:

@@ -47,7 +47,8 @@ def _add(params: Params, move: Params, factor: float | Tensor) -> Params:
     """params + factor · move, in one pass where the factor is a plain number."""
     if not params:
         return tree.map(lambda m: m * factor, move)
-    if isinstance(factor, Tensor):
+    # Compiled, torch 2.13 turns add(p, x @ y, alpha=a) into p + x @ y: the factor is lost.
+    if isinstance(factor, Tensor) or torch.compiler.is_compiling():
         return tree.map(lambda p, m: p + factor * m, params, move)
     return tree.map(lambda p, m: torch.add(p, m, alpha=factor), params, move)
 

@@ -8,12 +8,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from perinvfl import risks
+from perinvfl import optimizers, risks, tree
 from perinvfl.contexts import given_context, reference_answer, shortcut_log_odds
 from perinvfl.federation import Augmentation, ContextUse, Split, Task
 from perinvfl.models import Model
 from perinvfl.tree import Params
 
+Number = float | Tensor
 # (logits, y, context) -> (what is minimised, what is told about it)
 Objective = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
@@ -105,26 +106,53 @@ def autograd_gradient(
 def functional_gradient(
     model: Model, objective: Objective | OnFeatures, params: Params, batch: Batch
 ) -> tuple[Params, Tensor]:
-    """For use under vmap."""
-    return _differentiate(model, objective, params, batch)
-
-
-def compiled_gradient() -> Gradient:
-    """For one client at a time, as one compiled program: half the time of a step on a small batch."""
-    differentiate = torch.compile(_differentiate, dynamic=False)
-
-    def gradient(
-        model: Model, objective: Objective | OnFeatures, params: Params, batch: Batch
-    ) -> tuple[Params, Tensor]:
-        return differentiate(model, objective, params, batch)
-
-    return gradient
-
-
-def _differentiate(
-    model: Model, objective: Objective | OnFeatures, params: Params, batch: Batch
-) -> tuple[Params, Tensor]:
+    """For use under vmap, and inside a compiled program."""
     return torch.func.grad(lambda p: _value(model, objective, p, batch), has_aux=True)(params)
+
+
+@dataclass(frozen=True)
+class Descent:
+    """How a step goes down an objective."""
+
+    kind: optimizers.Kind
+    rate: Number
+    l2: Number = 0.0  # weight of ‖params‖²
+    pull: Number = 0.0  # weight of half the squared distance to an anchor
+
+
+class Step(NamedTuple):
+    """What a step comes to."""
+
+    params: Params  # or the sum of the steps so far
+    moments: optimizers.Moments
+    told: Tensor  # what the objective tells
+
+
+def descend(
+    gradient_of: Gradient,
+    model: Model,
+    objective: Objective | OnFeatures,
+    params: Params,
+    batch: Batch,
+    how: Descent,
+    moments: optimizers.Moments,
+    anchor: Params | None,
+    total: Params | None,
+) -> Step:
+    """See `Problem.descend`. One function, so that it can be compiled as one."""
+    at = tree.map(torch.add, params, total) if total else params
+    gradient, told = gradient_of(model, objective, at, batch)
+    if not (isinstance(how.l2, float) and how.l2 == 0):
+        gradient = tree.map(lambda g, p: g + 2 * how.l2 * p, gradient, at)
+    if anchor is not None:
+        gradient = tree.map(lambda g, p, a: g + how.pull * (p - a), gradient, at, anchor)
+    new, moments = optimizers.step(how.kind, params if total is None else total, gradient, moments, how.rate)
+    return Step(new, moments, told)
+
+
+def compiled_descent() -> Callable[..., Step]:
+    """For one client at a time, gradient and update as one compiled program: faster on small batches."""
+    return torch.compile(descend, dynamic=False)
 
 
 def _value(model: Model, objective: Objective | OnFeatures, params: Params, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -148,6 +176,7 @@ class Problem:
     augmentation: Augmentation = Augmentation()
     groups: int = 0  # (class, context) pairs of the tests to count right answers of
     split: ContextUse = "given"
+    descent: Callable[..., Step] = descend
 
     @property
     def over_contexts(self) -> bool:
@@ -168,6 +197,23 @@ class Problem:
     def value(self, objective: Objective | OnFeatures, params: Params, batch: Batch) -> tuple[Tensor, Tensor]:
         """The objective at params on the batch, and what it tells."""
         return _value(self.model, objective, params, batch)
+
+    def descend(
+        self,
+        objective: Objective | OnFeatures,
+        params: Params,
+        batch: Batch,
+        how: Descent,
+        moments: optimizers.Moments,
+        anchor: Params | None = None,
+        total: Params | None = None,
+    ) -> Step:
+        """params − rate · (∇objective + 2 l2 · params + pull · (params − anchor)), or Adam's step along that.
+
+        total: the sum of the steps taken from params so far, {} before the first; the step is taken from params + total
+        and what comes back is the new sum. A difference of two models would round small steps away.
+        """
+        return self.descent(self.gradient_of, self.model, objective, params, batch, how, moments, anchor, total)
 
     def gradient(self, objective: Objective | OnFeatures, params: Params, batch: Batch) -> tuple[Params, Tensor]:
         """Gradient of the objective at params on the batch, and what the objective tells."""

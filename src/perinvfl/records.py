@@ -5,6 +5,7 @@ import json
 import lzma
 import os
 import platform
+import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +65,11 @@ class Run:
     @property
     def broken(self) -> Event | None:
         return next((event for event in self.events if event["event"] == "broken"), None)
+
+
+def mean_known(scores: Iterable[float | None]) -> float:
+    """The mean over the clients that have a score: one without a sample of a test context has none."""
+    return statistics.fmean(score for score in scores if score is not None)
 
 
 class Writer:

@@ -83,9 +83,7 @@ def measure(task: Task, logits: Tensor, y: Tensor, context: Tensor, groups: int 
         right = (logits.argmax(1) == y).float()
     else:
         right = (logits[:, 0] - y).square()
-    real = whole(context)
-    assert real is not None
-    score = torch.where(real.sum(0) > 0, context_means(right, real), torch.nan)  # nothing was measured on no samples
+    score = context_means(right, whole(context))
     if not groups:
         return score
     group = torch.where(context < 0, -1, 2 * y.long() + context)

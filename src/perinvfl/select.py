@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from perinvfl.errors import UserError
-from perinvfl.records import Event, Run
+from perinvfl.records import Event, Run, mean_known
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def worst_test_accuracy(event: Event, spectrum: Sequence[str]) -> float | None:
     if "balanced" in event:
         return min((event["balanced"][case] for case in spectrum if case in event["balanced"]), default=None)
     cases = [_lead(event)[case] for case in spectrum if case in _lead(event) and case != "left-out"]
-    return min(fmean(values) for values in cases) if cases else None
+    return min(mean_known(values) for values in cases) if cases else None
 
 
 RULES = {
@@ -129,5 +129,5 @@ def _lead(event: Event) -> dict[str, list[float]]:
 
 
 def _mean(cases: dict[str, list[float]], names: list[str]) -> float | None:
-    found = [fmean(cases[name]) for name in names if name in cases]
+    found = [mean_known(cases[name]) for name in names if name in cases]
     return fmean(found) if found else None

@@ -14,7 +14,8 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -25,11 +26,11 @@ from torch import Tensor
 from perinvfl import contexts, tree
 from perinvfl.algorithms.base import Algorithm, ClientState, ServerState
 from perinvfl.errors import UserError
-from perinvfl.executors import Batched, Executor, Loop, Task, check_alike
+from perinvfl.executors import Batched, Executor, Loop, Task, Unrolled, check_alike
 from perinvfl.federation import Federation, Split
 from perinvfl.hyper import hyper
-from perinvfl.models import ModelSettings, Precision, build_model, mix_statistics
-from perinvfl.problem import Gradient, Problem, autograd_gradient, compiled_gradient, functional_gradient
+from perinvfl.models import Model, ModelSettings, Precision, build_model, mix_statistics
+from perinvfl.problem import Problem, Step, autograd_gradient, compiled_descent, descend, functional_gradient
 from perinvfl.seeding import generator
 from perinvfl.store import Rows, Stacked, unstack
 from perinvfl.tree import Params
@@ -47,7 +48,9 @@ class Training:
     executor: Literal["auto", "vmap", "loop"] = hyper("auto", "all clients as one program, or one after another")
     device: Literal["auto", "cpu", "cuda"] = hyper("auto", "where to train")
     precision: Precision = hyper("float32", "arithmetic of the matrix products")
-    compile: bool = hyper(False, "compile the gradient (loop executor, needs a C++ compiler): faster small batches")
+    compile: bool = hyper(
+        False, "compile the local steps (loop executor, needs a C++ compiler): faster on small batches"
+    )
     at_rest: Literal["memory", "disk"] = hyper("memory", "where states of clients that sit out are kept")
 
 
@@ -63,7 +66,7 @@ class Simulation:
         federations: list[Federation],  # one for all trials, or one a trial
         seeds: list[int],
         training: Training = Training(),
-        model: ModelSettings = ModelSettings(),
+        model: ModelSettings | Model = ModelSettings(),
         folder: Path | None = None,  # for states at rest on disk
     ) -> None:
         self.training, self.seeds, self.federation = training, seeds, federations[0]
@@ -76,10 +79,12 @@ class Simulation:
                 f"training.batch_size = {training.batch_size}: no client has more than {largest} samples; 0 takes all."
             )
         self.everyone = torch.arange(self.clients, device=self.device).expand(self.trials, -1)  # [T, N]
-        batched = training.executor == "vmap" or (training.executor == "auto" and self.device.type == "cuda")
         if training.precision == "tf32":
             torch.backends.cuda.matmul.allow_tf32 = True
-        self.model = build_model(model, self.federation.shape, self.federation.outputs, training.precision)
+        if isinstance(model, ModelSettings):
+            model = build_model(model, self.federation.shape, self.federation.outputs, training.precision)
+        self.model = model
+        batched = pick_batched(training, self.device, model)
         self.problem = Problem(
             model=self.model,
             task=self.federation.task,
@@ -87,18 +92,24 @@ class Simulation:
             paired=training.batch_size > 0,
             # Batches are drawn from real samples only.
             padded=training.batch_size == 0 and any(bool((f.train.context < 0).any()) for f in federations),
-            gradient_of=pick_gradient(training, batched),
+            gradient_of=functional_gradient if batched or training.compile else autograd_gradient,
+            descent=pick_descent(training, batched),
             augmentation=self.federation.augmentation,
             groups=len(self.federation.groups),
             split=self.federation.split,
         )
         self._check_images(federations)
         self.algorithms = algorithms
-        self.executor: Executor = (
-            Batched(algorithms, self.problem, self.clients, self.device)
-            if batched
-            else Loop(algorithms, self.problem, workers=torch.get_num_threads() if self.device.type == "cpu" else 1)
-        )
+        # On a GPU a loop is recorded and replayed like a batched program, and so its states are stacked like one's.
+        unrolled = not batched and self.device.type == "cuda" and not training.compile
+        stacked = batched or unrolled
+        self.executor: Executor
+        if stacked:
+            kind = Unrolled if unrolled else Batched
+            self.executor = kind(algorithms, self.problem, self.clients, self.device)
+        else:
+            workers = torch.get_num_threads() if self.device.type == "cpu" else 1
+            self.executor = Loop(algorithms, self.problem, workers)
         dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
         self.data = _stack_splits([f.train for f in federations], self.trials, self.device, dtype)
         shared: dict[tuple[int, ...], Tensor] = {}  # tests that share their inputs go on doing so
@@ -112,6 +123,8 @@ class Simulation:
         for name in self.federation.inferred:
             parts = [f.inferred[name] for f in federations]
             self.tests[name] = _stack_splits(parts, self.trials, self.device, dtype, shared)
+        # [T, N] by test: clients that have a sample of it; a client without any has no score.
+        self.tested = {name: (test.context >= 0).any(-1).cpu() for name, test in self.tests.items()}
         self.sizes = torch.stack([f.sizes for f in federations]).expand(self.trials, -1)  # [T, N]
 
         starts = [
@@ -121,15 +134,15 @@ class Simulation:
         self.server: ServerState = tree.stack([a.init_server(params, self.clients) for a, params in pairs])
         client_states = [a.init_client(params, self.federation.contexts) for a, params in pairs]
         self.store: Stacked | Rows
-        if batched and training.at_rest == "memory":
+        if stacked and training.at_rest == "memory":
             self.store = Stacked(tree.stack(client_states), self.clients, self.everyone)
         else:
             at_rest = [tree.over(lambda leaf: leaf.cpu(), state) for state in client_states]
-            self.store = Rows(at_rest if batched else client_states, self.clients, self._rest_folder(folder))
+            self.store = Rows(at_rest if stacked else client_states, self.clients, self._rest_folder(folder))
         self.rounds_done = 0
         # [T] the round after which a trial was no longer finite; -1 while all is well.
         self.broken = torch.full((self.trials,), -1, device=self.device)
-        if batched and training.fraction == 1:
+        if stacked and training.fraction == 1:
             self.data = Split(*(part.contiguous() for part in self.data))
         if self.federation.infer_every:
             self.data = self.data._replace(context=self.data.context.clone())
@@ -155,8 +168,8 @@ class Simulation:
     def evaluate(self, client_chunk: int = 64) -> dict[str, dict[str, Tensor]]:
         """{"personal" | "global": {test context: [T, N]}} accuracy (mean squared error for regression).
 
-        Where tests have groups also {"personal groups" | "global groups": {test context: [T, N, groups]}}, the number
-        of right answers.
+        Not a number for a client that has no sample of a test context. Where tests have groups also {"personal groups"
+        | "global groups": {test context: [T, N, groups]}}, the number of right answers.
         """
         kinds = [kind for kind in ("personal", "global") if getattr(self.algorithms[0], f"has_{kind}")]
         columns: dict[str, list[Tensor]] = {kind: [] for kind in kinds}
@@ -164,12 +177,19 @@ class Simulation:
             ids = self.everyone[:, first : first + client_chunk] if self.clients > client_chunk else self.everyone
             tests = [self._share(test, ids) for test in self.tests.values()]
             for kind in kinds:
-                params = self._personal_for(ids) if kind == "personal" else self._global_for(ids)
+                params = self.models_of(kind, ids)
                 fine = torch.isfinite(_smallest(params)).flatten(1).all(1)  # fine-tuning may break what was sound
                 self.broken.copy_(torch.where((self.broken < 0) & ~fine, self.rounds_done, self.broken))
                 columns[kind].append(self.executor.measure(params, tests))
         measured = {kind: torch.cat(parts, 1).cpu() for kind, parts in columns.items()}  # [T, N, tests, 1 + groups]
-        told = {kind: dict(zip(self.tests, table[..., 0].unbind(-1), strict=True)) for kind, table in measured.items()}
+        absent = float("nan")
+        told = {
+            kind: {
+                name: torch.where(self.tested[name], scores, absent)
+                for name, scores in zip(self.tests, table[..., 0].unbind(-1), strict=True)
+            }
+            for kind, table in measured.items()
+        }
         if self.federation.groups:
             for kind, table in measured.items():
                 counts = dict(zip(self.tests, table[..., 1:].unbind(-2), strict=True))
@@ -181,6 +201,10 @@ class Simulation:
         steps = self.algorithms[0].batches_at_end()
         places = self.places(self.rounds_done, ids, steps, "fine-tuning") if steps else None
         return self.executor.personal(self.server, self._take(ids), self._task(ids, places))
+
+    def models_of(self, kind: str, ids: Tensor) -> Params:
+        """The "personal" or the "global" model as the clients ids [T, n] predict with it, [T, n, ...]."""
+        return self._personal_for(ids) if kind == "personal" else self._global_for(ids)
 
     def _personal_for(self, ids: Tensor) -> Params:
         """Personal models as they predict: with the statistics of their own client's data, if they have any."""
@@ -398,14 +422,27 @@ def pick_device(asked: str) -> torch.device:
     return torch.device("cuda" if asked == "cuda" or (asked == "auto" and torch.cuda.is_available()) else "cpu")
 
 
-def pick_gradient(training: Training, batched: bool) -> Gradient:
+def pick_batched(training: Training, device: torch.device, model: Model) -> bool:
+    """Whether all clients run as one program; a model that cannot says so and runs one client after another."""
+    wanted = training.executor == "vmap" or (training.executor == "auto" and device.type == "cuda")
+    if wanted and model.unmapped:
+        warnings.warn(
+            f"The model cannot run for many clients at once ({model.unmapped}): training.executor is loop.",
+            stacklevel=3,
+        )
+        return False
+    return wanted
+
+
+def pick_descent(training: Training, batched: bool) -> Callable[..., Step]:
+    """A step as it is, or compiled."""
     if not training.compile:
-        return functional_gradient if batched else autograd_gradient
+        return descend
     if batched:
         raise UserError('training.compile = true goes with training.executor = "loop".')
     if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++"))):
         raise UserError("training.compile = true needs a C++ compiler (g++ or clang++), and none is installed here.")
-    return compiled_gradient()
+    return compiled_descent()
 
 
 def round_half_up(value: float) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from perinvfl.errors import UserError
+from perinvfl.folds import join_folds
 from perinvfl.groups import (
     GROUP_SCORES,
     Counts,
@@ -19,16 +20,17 @@ from perinvfl.groups import (
     worst_group_accuracy,
 )
 from perinvfl.paper import CASES, TABLES
-from perinvfl.records import Run
+from perinvfl.records import Run, mean_known
 from perinvfl.reproduce import Published
 from perinvfl.select import rule_named
 
 Format = Literal["md", "csv", "latex", "json"]
+TITLES = {"accuracy": "accuracy", "balanced": "class-balanced accuracy", "worst-group": "worst-group accuracy"}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One method: accuracy in percent by test case, mean and deviation over seeds."""
+    """One method: accuracy in percent (a regression's error) by test case, mean and deviation over seeds."""
 
     method: str
     kind: Literal["measured", "reference", "paper"]
@@ -38,6 +40,7 @@ class Row:
     seeds: int = 1
     paper_average: float | None = None
     round: int | None = None  # the round a selection rule took
+    errors: bool = False  # the numbers are errors: smaller is better
     last_round: float | None = None  # average at the last round, of the setting the rule takes by its last round
     by_group: dict[str, float] | None = None  # further columns of a benchmark with groups, in percent
 
@@ -56,7 +59,7 @@ class Row:
 
     @property
     def worst(self) -> float:
-        return min(self.values)
+        return max(self.values) if self.errors else min(self.values)
 
 
 @dataclass(frozen=True)
@@ -69,15 +72,23 @@ class Table:
     notes: list[str]
     score: Score = "accuracy"  # what the cases show
 
+    @property
+    def errors(self) -> bool:
+        return any(row.errors for row in self.rows)
+
+    @property
+    def title(self) -> str:
+        measure = "mean squared error" if self.errors else f"{TITLES[self.score]} in percent"
+        return f"{self.benchmark}: {measure} by {'context' if self.benchmark == 'file' else 'p_test'}"
+
 
 def make_table(runs: list[Run], score: Score = "accuracy") -> Table:
     """One row a method, in the order of the experiment file, from the last round of every finished run."""
+    runs = join_folds(runs)
     finished = [run for run in runs if run.finished and run.broken is None]
     if not finished:
         raise UserError("There is no finished run here; `perinvfl run FILE.toml` makes one.")
     first = finished[0].start
-    if first["task"] == "regression":
-        raise UserError("Tables show accuracy; these runs are a regression, whose errors are in their records.")
     benchmark = first["asked"]["data"]["benchmark"]
     others = sorted({run.start["asked"]["data"]["benchmark"] for run in finished} - {benchmark})
     if others:
@@ -91,6 +102,8 @@ def make_table(runs: list[Run], score: Score = "accuracy") -> Table:
         rows += _method_rows(benchmark, label, same, spectrum, score=score)
     beyond = tuple(case for case in rows[0].cases if case not in spectrum)
     notes = ["Last round, mean over clients and seeds; ± over seeds, in the average over the cases."]
+    if first["task"] == "regression" and first["asked"]["data"].get("standardise"):
+        notes.append("Errors are in units of the label's variance in training.")
     notes += [run.broken["why"] for run in runs if run.broken is not None]
     unfinished = [run for run in runs if not run.finished]
     if unfinished:
@@ -161,30 +174,36 @@ def _flat(run: Run) -> dict[str, Any]:
 
 def constant_row(runs: list[Run], spectrum: tuple[str, ...], score: Score = "accuracy") -> Row:
     """The constant predictor on the data of each seed."""
+    factor, errors = _unit(runs[0])
     drawn = {run.start["asked"]["seed"]: run.start["notes"] for run in runs}
     accuracies = [notes["constant"] for notes in drawn.values()]
     groups = [notes["groups"] for notes in drawn.values() if "groups" in notes]
     right = [
         {case: constant_hits(counts, group["majority"]) for case, counts in group["counts"].items()} for group in groups
     ]
-    cases = _by_case(score, accuracies, right, [group["counts"] for group in groups])
+    cases = _by_case(score, factor, accuracies, right, [group["counts"] for group in groups])
     by_group = _by_group(spectrum, accuracies, right, [group["counts"] for group in groups]) if groups else None
     name = "Majority class" if groups else "Constant"
-    return Row(name, "reference", cases, spectrum, seeds=len(drawn), by_group=by_group)
+    return Row(name, "reference", cases, spectrum, seeds=len(drawn), errors=errors, by_group=by_group)
 
 
-Cases = dict[str, list[float]]  # test case -> accuracy of each client
+def _unit(run: Run) -> tuple[float, bool]:
+    """What scores are multiplied by, and whether they are errors."""
+    return (1.0, True) if run.start["task"] == "regression" else (100.0, False)
+
+
+Cases = dict[str, list[float | None]]  # test case -> accuracy of each client
 GroupCases = dict[str, Counts]  # test case -> counts of each client and group
 
 
 def _by_case(
-    score: Score, accuracies: list[Cases], right: list[GroupCases], there: list[GroupCases]
+    score: Score, factor: float, accuracies: list[Cases], right: list[GroupCases], there: list[GroupCases]
 ) -> dict[str, tuple[float, float]]:
-    """Mean and deviation over seeds of each case, in percent."""
+    """Mean and deviation over seeds of each case, in percent; the errors of a regression as they are."""
     found = {}
     for case in accuracies[0]:
         if score == "accuracy":
-            by_seed = [100 * statistics.fmean(of_seed[case]) for of_seed in accuracies]
+            by_seed = [factor * mean_known(of_seed[case]) for of_seed in accuracies]
         elif case in there[0]:
             by_seed = [100 * GROUP_SCORES[score](r[case], n[case]) for r, n in zip(right, there, strict=True)]
         if case != "validation":
@@ -203,7 +222,7 @@ def _by_group(
             continue
         if prefix:  # the plain average over the spectrum has its own column
             columns["Left over"] = statistics.fmean(
-                100 * statistics.fmean(of_seed[case]) for of_seed in accuracies for case in cases
+                100 * mean_known(of_seed[case]) for of_seed in accuracies for case in cases
             )
         pairs = list(zip(right, there, strict=True))
         balanced = [balanced_accuracy(r[case], n[case]) for r, n in pairs for case in cases]
@@ -222,6 +241,7 @@ def _method_rows(
     round: int | None = None,
     score: Score = "accuracy",
 ) -> list[Row]:
+    factor, errors = _unit(runs[0])
     algorithm = runs[0].start["asked"]["algorithm"]["name"]
     published = TABLES.get(benchmark, {}).get(algorithm) if as_published(runs[0]) else None
     events = [[event for event in run.evaluations if round in (None, event["round"])][-1] for run in runs]
@@ -229,15 +249,23 @@ def _method_rows(
     grouped = "groups" in runs[0].start["notes"]
     right = [event.get("personal groups") or event["global groups"] for event in events] if grouped else []
     there = [run.start["notes"]["groups"]["counts"] for run in runs] if grouped else []
-    cases = _by_case(score, measured, right, there)
+    cases = _by_case(score, factor, measured, right, there)
     by_group = _by_group(spectrum, measured, right, there) if grouped else None
     by_client = [
-        [statistics.fmean(of_run[case][i] for case in spectrum) for i in range(len(of_run[spectrum[0]]))]
+        [
+            mean_known(scores)
+            for scores in zip(*(of_run[case] for case in spectrum), strict=True)
+            if any(score is not None for score in scores)
+        ]
         for of_run in measured
     ]
-    worst_client = 100 * statistics.fmean(min(clients) for clients in by_client)
+    worst_client = factor * statistics.fmean((max if errors else min)(clients) for clients in by_client)
     paper_average = None if published is None else statistics.fmean(published)
-    rows = [Row(label, "measured", cases, spectrum, worst_client, len(runs), paper_average, by_group=by_group)]
+    rows = [
+        Row(
+            label, "measured", cases, spectrum, worst_client, len(runs), paper_average, errors=errors, by_group=by_group
+        )
+    ]
     if published is not None and spectrum == CASES and score == "accuracy":
         values = {case: (value, 0.0) for case, value in zip(CASES, published, strict=True)}
         rows.append(Row(f"{label}, paper", "paper", values, spectrum, seeds=3))
@@ -259,20 +287,21 @@ def cells(table: Table) -> tuple[list[str], list[tuple[str, list[str]]]]:
     header += [*(["Round", "Last round"] if chosen else []), "Worst client", *table.beyond]
     rows: list[tuple[str, list[str]]] = []
     for row in table.rows:
-        shown = [_number(row.cases[case], row.seeds) if case in row.cases else "" for case in table.spectrum]
-        beyond = [_number(row.cases[case], row.seeds) if case in row.cases else "" for case in table.beyond]
-        client = "" if row.worst_client is None else f"{row.worst_client:.2f}"
-        average = f"{row.average:.2f} ± {row.deviation:.2f}"
+        form = ".4g" if row.errors else ".2f"
+        shown = [_number(row.cases[case], row.seeds, form) if case in row.cases else "" for case in table.spectrum]
+        beyond = [_number(row.cases[case], row.seeds, form) if case in row.cases else "" for case in table.beyond]
+        client = "" if row.worst_client is None else format(row.worst_client, form)
+        average = f"{row.average:{form}} ± {row.deviation:{form}}"
         taken = ["" if row.round is None else str(row.round), "" if row.last_round is None else f"{row.last_round:.2f}"]
         groups = ["" if row.by_group is None else f"{row.by_group[name]:.2f}" for name in grouped]
-        summary = [average, f"{row.worst:.2f}", *groups, *(taken if chosen else []), client]
+        summary = [average, format(row.worst, form), *groups, *(taken if chosen else []), client]
         rows.append((row.kind, [row.method, *shown, *summary, *beyond]))
     return header, rows
 
 
-def _number(value: tuple[float, float], seeds: int) -> str:
+def _number(value: tuple[float, float], seeds: int, form: str) -> str:
     mean, deviation = value
-    return f"{mean:.2f}" if seeds == 1 or deviation == 0 else f"{mean:.2f} ± {deviation:.2f}"
+    return f"{mean:{form}}" if seeds == 1 or deviation == 0 else f"{mean:{form}} ± {deviation:{form}}"
 
 
 def render(table: Table, form: Format) -> str:
@@ -317,6 +346,7 @@ def _latex(header: list[str], rows: list[tuple[str, list[str]]]) -> str:
 def as_json(table: Table) -> dict[str, Any]:
     return {
         "benchmark": table.benchmark,
+        "measure": "mean squared error" if table.errors else "accuracy",
         "rule": table.rule,
         "score": table.score,
         "seeds": max(row.seeds for row in table.rows if row.kind == "measured"),

@@ -12,6 +12,7 @@ import shlex
 import shutil
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,11 +20,13 @@ from typing import Any
 
 import torch
 
-from perinvfl import checkpoint
+from perinvfl import checkpoint, tree
 from perinvfl.checkpoint import write_atomically, writing
 from perinvfl.errors import UserError
 from perinvfl.experiment import Experiment, Trial, read_experiment
+from perinvfl.federation import Federation
 from perinvfl.groups import balanced_accuracy
+from perinvfl.own_model import shapes_checksum
 from perinvfl.records import Run, Writer, environment, pack, read_run, run_id
 from perinvfl.simulate import Simulation, fastest, time_executors
 from perinvfl.sweep import search, together
@@ -56,7 +59,7 @@ class Plain(Watch):
         self.began, self.before, self.risk = 0.0, 0, ""
 
     def skipped(self, trial: Trial, run: Run) -> None:
-        self.say(f"{trial.label}, seed {trial.seed}: already done, nothing to do ({run.folder})")
+        self.say(f"{trial.title}, seed {trial.seed}: already done, nothing to do ({run.folder})")
 
     def started(self, trials: list[Trial], rounds_done: int) -> None:
         goes_on = f", going on after round {rounds_done}" if rounds_done else ""
@@ -188,18 +191,8 @@ class _Group:
             writer.path.unlink(missing_ok=True)  # what a run killed before its first checkpoint left
             writer.write(
                 "start",
-                id=trial.id,
-                experiment=self.name,
-                order=self.order[trial.id],
-                asked=trial.asked(),
-                spectrum=list(simulation.federation.spectrum),
-                task=simulation.federation.task,
-                clients=simulation.clients,
-                notes=trial.federation().notes,
-                schema=simulation.federation.schema.names,
-                environment=environment(simulation.device),
+                **start_fields(trial, trial.federation(), simulation, self.name, self.order[trial.id]),
                 **({"executor": {"used": self.executor, "seconds": self.timed}} if self.timed else {}),
-                began=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             )
 
     def _restore(self, simulation: Simulation, saved: dict[str, torch.Tensor]) -> None:
@@ -234,7 +227,7 @@ class _Group:
                     **self._balanced(t, measured.get(f"{kind} groups", {})),
                 )
         sound = [t for t in range(len(self.trials)) if t not in self.told_broken]
-        cases = [lead[name][sound].mean() for name in simulation.federation.spectrum]
+        cases = [lead[name][sound].nanmean() for name in simulation.federation.spectrum]
         self.watch.evaluated(self.trials, simulation.rounds_done, float(torch.stack(cases).mean()) if sound else None)
 
     def _balanced(self, t: int, right: dict[str, torch.Tensor]) -> dict[str, Any]:
@@ -264,6 +257,26 @@ class _Group:
         self.watch.finished(self.trials, seconds)
 
 
+def start_fields(
+    trial: Trial, federation: Federation, simulation: Simulation, experiment: str, order: int
+) -> dict[str, Any]:
+    """What the first line of a record tells."""
+    return {
+        "id": trial.id,
+        "experiment": experiment,
+        "order": order,
+        "asked": trial.asked(),
+        "spectrum": list(federation.spectrum),
+        "task": federation.task,
+        "clients": simulation.clients,
+        "notes": federation.notes,
+        "schema": federation.schema.names,
+        "parameters": shapes_checksum(tree.map(lambda leaf: leaf[0], simulation.server.params)),
+        "environment": environment(simulation.device),
+        "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
 @contextmanager
 def _alone_at_work(path: Path) -> Iterator[None]:
     """Hold a lock on a run, so that two processes never write the same records; it ends with the process."""
@@ -280,11 +293,11 @@ def _alone_at_work(path: Path) -> Iterator[None]:
 def broken_sentence(trial: Trial, round: int) -> str:
     settings = trial.asked()["algorithm"]
     told = ", ".join(f"{key} = {value}" for key, value in settings.items() if key not in ("name", "label"))
-    return f"{trial.label}, seed {trial.seed}: no longer finite after round {round}, stopped ({told})"
+    return f"{trial.title}, seed {trial.seed}: no longer finite after round {round}, stopped ({told})"
 
 
 def _names(trials: list[Trial]) -> str:
-    first = f"{trials[0].label}, seed {trials[0].seed}"
+    first = f"{trials[0].title}, seed {trials[0].seed}"
     return first if len(trials) == 1 else f"{first} and {len(trials) - 1} more"
 
 
@@ -320,9 +333,14 @@ def _main(given: Any) -> int:
 
 
 def guarded(work: Callable[[], int], resume: str = "") -> int:
-    """Exit code of the work; a user's mistake is one sentence and code 2. `resume`: the command that would go on."""
+    """Exit code of the work; a user's mistake is one sentence and code 2, a warning one sentence.
+
+    resume: the command that would go on with what was stopped.
+    """
     try:
-        return work()
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *where: print(f"note: {message}", file=sys.stderr)
+            return work()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -32,8 +32,12 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
 
 
 def register(name: str, algorithm: type[Algorithm]) -> None:
-    """Make an algorithm known under a name, for experiment files and the command line."""
-    if name in ALGORITHMS:
+    """Make an algorithm known under a name, for experiment files and the command line.
+
+    The same class may come again, as when a file is imported anew; another class under the name may not.
+    """
+    known = ALGORITHMS.get(name)
+    if known is not None and known.__qualname__ != algorithm.__qualname__:
         raise ValueError(f"an algorithm named {name} is registered already")
     ALGORITHMS[name] = algorithm
 

@@ -15,10 +15,9 @@ from perinvfl import optimizers, risks, tree
 from perinvfl.errors import UserError
 from perinvfl.hyper import By, LogUniform, OneOf, hyper
 from perinvfl.optimizers import Moments
-from perinvfl.problem import Batches, Objective, OnFeatures, Problem
+from perinvfl.problem import Batches, Descent, Number, Objective, OnFeatures, Problem, Step
 from perinvfl.tree import Params
 
-Number = float | Tensor
 ADAM_RATES = LogUniform(3e-4, 1e-2)
 
 
@@ -169,10 +168,10 @@ class Algorithm:
 
     def local_step(self, problem: Problem, broadcast: Broadcast, walk: "Walk", batches: Batches, batch: int) -> "Walk":
         """ν_{i,r+1} ← ν_{i,r} − γ ∇L(ν_{i,r}; D_i)."""
-        nu = walk.params()
-        gradient, risk = problem.gradient(self.global_objective(problem, broadcast), nu, batches[batch])
-        gradient = add_l2(gradient, nu, self.l2, self.loss_scale(broadcast.round))
-        return walk.step(self.optimizer, gradient, self.learning_rate, risk)
+        how = Descent(self.optimizer, self.learning_rate, self.l2 / self.loss_scale(broadcast.round))
+        objective = self.global_objective(problem, broadcast)
+        step = problem.descend(objective, walk.origin, batches[batch], how, walk.moments, total=walk.update)
+        return walk.after(step)
 
     def loss_scale(self, round: Number) -> Number:
         """What the whole loss is divided by."""
@@ -197,6 +196,10 @@ class Walk(NamedTuple):
         update, moments = optimizers.step(kind, self.update, gradient, self.moments, rate)
         return Walk(self.origin, update, moments, risk if self.risk is None else self.risk)
 
+    def after(self, step: Step) -> "Walk":
+        """Where a step of `problem.descend` leads; the risk told is that of the first."""
+        return Walk(self.origin, step.params, step.moments, step.told if self.risk is None else self.risk)
+
     def upload(self) -> Upload:
         assert self.risk is not None
         return Upload(self.update, self.risk)
@@ -210,13 +213,6 @@ def erm(problem: Problem, weight: Number = 1.0) -> Objective:
         return weight * risk, risk
 
     return objective
-
-
-def add_l2(gradient: Params, params: Params, l2: Number, scale: Number = 1.0) -> Params:
-    """Gradient of l2 ‖params‖² / scale added."""
-    if isinstance(l2, float) and l2 == 0:
-        return gradient
-    return tree.map(lambda g, p: g + (2 * l2 / scale) * p, gradient, params)
 
 
 @dataclass(frozen=True)
@@ -270,9 +266,7 @@ class FineTuned(Algorithm):
 
     def personal(self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches) -> Params:
         theta, moments = broadcast.params, optimizers.start(self.finetune_optimizer, broadcast.params)
+        how = Descent(self.finetune_optimizer, self.finetune_learning_rate, self.l2)
         for f in range(self.finetune_steps):
-            gradient, _ = problem.gradient(erm(problem), theta, batches[f])
-            gradient = add_l2(gradient, theta, self.l2)
-            rate = self.finetune_learning_rate
-            theta, moments = optimizers.step(self.finetune_optimizer, theta, gradient, moments, rate)
+            theta, moments, _ = problem.descend(erm(problem), theta, batches[f], how, moments)
         return theta

@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from perinvfl import optimizers, tree
-from perinvfl.algorithms.base import Broadcast, ClientState, Personal, Upload, add_l2, erm
+from perinvfl.algorithms.base import Broadcast, ClientState, Personal, Upload, erm
 from perinvfl.hyper import LogUniform, hyper
-from perinvfl.problem import Batches, Problem
+from perinvfl.problem import Batches, Descent, Number, Problem
 
 
 @dataclass(frozen=True)
@@ -32,13 +31,11 @@ class Ditto(Personal):
     ) -> tuple[Upload, ClientState]:
         upload, moments = self.local_training(problem, broadcast, state.moments, batches)
         v, v_moments = state.personal, state.personal_moments
-        for s in range(self.personal_steps):
-            gradient, _ = problem.gradient(erm(problem), v, batches[self.local_steps + s])
-            gradient = add_l2(gradient, v, self.l2)
-            gradient = tree.map(lambda g, v, w: g + self.pull * (v - w), gradient, v, broadcast.params)
-            v, v_moments = optimizers.step(  # v ← v − η(∇F + λ(v − w^t))
-                self.personal_optimizer, v, gradient, v_moments, self.personal_learning_rate
-            )
+        pull: Number = self.pull  # type: ignore[assignment]  # of a list, an executor gives each client its own
+        how = Descent(self.personal_optimizer, self.personal_learning_rate, self.l2, pull)
+        for s in range(self.personal_steps):  # v ← v − η(∇F + λ(v − w^t))
+            batch = batches[self.local_steps + s]
+            v, v_moments, _ = problem.descend(erm(problem), v, batch, how, v_moments, anchor=broadcast.params)
         return upload, state._replace(personal=v, personal_moments=v_moments, moments=moments)
 
     def check(self, where: str) -> None:

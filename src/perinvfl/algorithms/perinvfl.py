@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from perinvfl import optimizers, risks, tree
-from perinvfl.algorithms.base import Broadcast, ClientState, Number, Personal, Upload, Walk, add_l2, erm
+from perinvfl.algorithms.base import Broadcast, ClientState, Number, Personal, Upload, Walk, erm
 from perinvfl.algorithms.groupdro import GroupWeighted, weighted_contexts
 from perinvfl.algorithms.irm import Penalized
 from perinvfl.hyper import LogUniform, hyper
-from perinvfl.problem import Batches, Objective, OnFeatures, Problem
+from perinvfl.problem import Batches, Descent, Objective, OnFeatures, Problem
 from perinvfl.tree import Params
 
 
@@ -54,6 +54,7 @@ class PerInvFL(Personal, Penalized, GroupWeighted):
             broadcast = self.weigh_contexts(problem, broadcast, state, batches.data)
         beta: Number = self.beta  # type: ignore[assignment]  # of a list, an executor gives each client its own
         scale = self.personal_scale(broadcast)
+        how = Descent(self.personal_optimizer, self.personal_learning_rate, self.l2 / scale, 2 * beta / scale)
         theta, theta_moments, q = state.personal, state.personal_moments, state.weights["q"]
         if not (isinstance(self.personal_after, int) and self.personal_after == 0):
             early = torch.as_tensor(broadcast.round <= self.personal_after)
@@ -65,11 +66,8 @@ class PerInvFL(Personal, Penalized, GroupWeighted):
             nu = walk.params()  # ν_{i,r}
             for _ in range(self.personal_steps):
                 objective = self.personal_objective(problem, broadcast, q)
-                gradient, q = problem.gradient(objective, theta, batches[batch])
-                gradient = add_l2(gradient, theta, self.l2, scale)
-                gradient = tree.map(lambda g, t, v: g + 2 * beta / scale * (t - v), gradient, theta, nu)
-                theta, theta_moments = optimizers.step(  # θ ← θ − η(∇L_INV + 2β(θ − ν_{i,r}))                 l. 8
-                    self.personal_optimizer, theta, gradient, theta_moments, self.personal_learning_rate
+                theta, theta_moments, q = problem.descend(  # θ ← θ − η(∇L_INV + 2β(θ − ν_{i,r}))              l. 8
+                    objective, theta, batches[batch], how, theta_moments, anchor=nu
                 )
                 batch += 1
             walk = self.local_step(problem, broadcast, walk, batches, batch)  # ν_{i,r+1}                       l. 10

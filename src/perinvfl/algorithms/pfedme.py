@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from perinvfl import optimizers, tree
-from perinvfl.algorithms.base import ADAM_RATES, Broadcast, ClientState, Personal, Upload, Walk, add_l2, erm
+from perinvfl.algorithms.base import ADAM_RATES, Broadcast, ClientState, Personal, Upload, Walk, erm
 from perinvfl.hyper import By, LogUniform, hyper
-from perinvfl.problem import Batches, Problem
+from perinvfl.problem import Batches, Descent, Number, Problem
 from perinvfl.tree import Params
 
 
@@ -45,18 +45,15 @@ class PFedMe(Personal):
         walk = Walk(broadcast.params, {}, state.moments, None)
         theta = broadcast.params  # θ begins at w^t, and so does its optimizer
         theta_moments = optimizers.start(self.personal_optimizer, theta)
+        pull: Number = self.pull  # type: ignore[assignment]  # of a list, an executor gives each client its own
+        how = Descent(self.personal_optimizer, self.personal_learning_rate, self.l2, pull)
         for r in range(self.local_steps):
             w, batch = walk.params(), batches[r]
-            for k in range(self.personal_steps):
-                gradient, risk = problem.gradient(erm(problem), theta, batch)
+            for k in range(self.personal_steps):  # θ ← θ − lr_p(∇f + λ(θ − w_i))
+                theta, theta_moments, risk = problem.descend(erm(problem), theta, batch, how, theta_moments, anchor=w)
                 if r == k == 0:
-                    walk = walk._replace(risk=risk)  # θ is still w^t: this is R(w^t; D_i)
-                gradient = add_l2(gradient, theta, self.l2)
-                gradient = tree.map(lambda g, t, v: g + self.pull * (t - v), gradient, theta, w)
-                theta, theta_moments = optimizers.step(
-                    self.personal_optimizer, theta, gradient, theta_moments, self.personal_learning_rate
-                )
-            envelope = tree.map(lambda v, t: self.pull * (v - t), w, theta)  # ∇F_i(w) = λ(w − θ(w))
+                    walk = walk._replace(risk=risk)  # θ was w^t: this is R(w^t; D_i)
+            envelope = tree.map(lambda v, t: pull * (v - t), w, theta)  # ∇F_i(w) = λ(w − θ(w))
             walk = walk.step(self.optimizer, envelope, self.learning_rate, None)
         return walk.upload(), state._replace(personal=theta, moments=walk.moments)
 

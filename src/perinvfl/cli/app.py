@@ -16,11 +16,13 @@ import perinvfl
 from perinvfl.algorithms import ALGORITHMS, settings_of
 from perinvfl.cli import data, models, report
 from perinvfl.cli.live import Json, Quiet, Telling, Track, end_json, resume_command, telling, watching
+from perinvfl.contexts import ContextSettings
 from perinvfl.data import BENCHMARKS
 from perinvfl.display import show_table, wide_console
 from perinvfl.errors import UserError
 from perinvfl.experiment import Experiment, read_experiment
 from perinvfl.models import ModelSettings
+from perinvfl.presets import preset_file, preset_line, preset_names
 from perinvfl.records import find_runs, read_run
 from perinvfl.reproduce import published_folder, read_published
 from perinvfl.select import RULES
@@ -72,16 +74,21 @@ class Kind(StrEnum):
 
 @app.command()
 def run(
-    file: File,
+    file: Annotated[Path | None, typer.Argument(help="Experiment file (TOML).")] = None,
     set: Set = None,
     out: Out = Path("runs"),
     data_root: DataRoot = None,
+    preset: Annotated[
+        str, typer.Option("--preset", help="Settings found for a published table, instead of FILE.")
+    ] = "",
     quiet: Quiet = False,
     json: Json = False,
     track: Track = None,
 ) -> None:
-    """Train what FILE asks for, then show the table. Killed and started again, it goes on where it was."""
-    experiment = read_experiment(file, _overrides(set, data_root))
+    """Train what FILE or a preset asks for, then show the table. Killed and started again, it goes on where it was."""
+    if (file is None) == (not preset):
+        raise UserError("Give one of FILE and --preset NAME; `perinvfl list` shows the presets.")
+    experiment = read_experiment(file or preset_file(preset), _overrides(set, data_root))
     _carry_out(experiment, out / experiment.name, telling(quiet, json, track), most_together=1)
 
 
@@ -154,15 +161,20 @@ report.register(app)
 
 @app.command("list")
 def list_() -> None:
-    """Algorithms and benchmarks, with their settings, defaults, ranges and the paper's symbols."""
+    """Algorithms, benchmarks and presets, with settings, defaults, ranges and the paper's symbols."""
     console = wide_console()
     for name, algorithm in ALGORITHMS.items():
         fields = settings_of(algorithm)
         _show_settings(console, f"algorithm {name}: {algorithm.title} ({algorithm.paper})", fields)
     for name, benchmark in BENCHMARKS.items():
         _show_settings(console, f"benchmark {name}: {benchmark.doc}", dataclasses.fields(benchmark.settings))
+    _show_settings(console, "[contexts]", dataclasses.fields(ContextSettings))
     _show_settings(console, "[model]", dataclasses.fields(ModelSettings))
     _show_settings(console, "[training]", dataclasses.fields(Training))
+    shown = RichTable("preset", "what it is", title="presets", title_justify="left", title_style="bold")
+    for name in preset_names():
+        shown.add_row(name, preset_line(name))
+    console.print(shown)
 
 
 @app.callback(invoke_without_command=True)
@@ -190,8 +202,7 @@ def _carry_out(experiment: Experiment, out: Path, told: Telling, most_together: 
         end_json(runs, out)
     if told.json or told.quiet:
         return
-    if runs[0].start["task"] != "regression":
-        show_table(console, make_table(runs))
+    show_table(console, make_table(runs))
     console.print(f"Records: {out}", highlight=False)
 
 

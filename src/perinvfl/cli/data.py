@@ -1,4 +1,4 @@
-"""`perinvfl data`: make the pictures of a benchmark, and look at them."""
+"""`perinvfl data`: check data of your own; make the pictures of a benchmark, and look at them."""
 
 import time
 from pathlib import Path
@@ -8,6 +8,7 @@ import typer
 from torch import Tensor
 
 from perinvfl import config
+from perinvfl.cli.data_check import check
 from perinvfl.data.birds import Plan
 from perinvfl.data.drawn import DrawnSettings, drawn_pictures
 from perinvfl.data.waterbird import WaterbirdSettings, open_album
@@ -15,7 +16,10 @@ from perinvfl.errors import UserError
 from perinvfl.experiment import parse_override
 from perinvfl.sheet import write_sheet
 
-app = typer.Typer(help="Make the pictures of a benchmark, and look at them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Check data of your own; make the pictures of a benchmark, and look at them.", no_args_is_help=True
+)
+app.command()(check)
 
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, such as left_over=0.")

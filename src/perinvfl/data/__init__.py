@@ -2,9 +2,11 @@
 
 `sources` reads images, `digits` colours and turns them (RC-MNIST, RC-FMNIST), `structural` draws from linear structural
 equations whose right answer is known, `random` makes tiny data of every shape. `birds` deals birds and backgrounds out;
-`waterbird` makes the pictures from photographs (`photos`, kept in an `album`), `drawn` draws them.
+`waterbird` makes the pictures from photographs (`photos`, kept in an `album`), `drawn` draws them. `files` reads data
+that a user brings.
 """
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -13,11 +15,12 @@ from typing import Any
 from perinvfl.config import suggest
 from perinvfl.data.digits import DigitSettings, digit_federation
 from perinvfl.data.drawn import DrawnSettings, drawn_federation
+from perinvfl.data.files import FileSettings, file_federation
 from perinvfl.data.random import RandomSettings, random_federation
 from perinvfl.data.structural import StructuralSettings, structural_federation
 from perinvfl.data.waterbird import WaterbirdSettings, waterbird_federation
 from perinvfl.errors import UserError
-from perinvfl.federation import Federation
+from perinvfl.federation import Federation, Origin
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,11 @@ BENCHMARKS: dict[str, Benchmark] = {
         lambda settings, seed: random_federation(**vars(settings), seed=seed),
         "tiny random data, to try things out",
     ),
+    "file": Benchmark(
+        FileSettings,
+        file_federation,
+        "your own data: a table, arrays or photographs",
+    ),
 }
 
 
@@ -70,4 +78,4 @@ def build_federation(benchmark: str, settings: Any, seed: int) -> Federation:
         raise UserError(
             f"{benchmark} takes settings of type {chosen.settings.__name__}, not {type(settings).__name__}."
         )
-    return chosen.build(settings, seed)
+    return dataclasses.replace(chosen.build(settings, seed), origin=Origin(benchmark, settings, seed))

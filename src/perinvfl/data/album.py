@@ -4,10 +4,10 @@ Lossless. Each colour is predicted from its three neighbours before and above it
 Weinberger et al. 2000), red and blue relative to green, and what the prediction misses is compressed.
 """
 
-import bz2
 import hashlib
 import io
 import json
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -39,7 +39,7 @@ def write_album(path: Path, album: Album) -> None:
     missed = _missed(album.images)
     pieces = [missed[first : first + PIECE].numpy().tobytes() for first in range(0, len(missed), PIECE)]
     with ThreadPoolExecutor() as pool:
-        packed = [torch.frombuffer(bytearray(piece), dtype=torch.uint8) for piece in pool.map(bz2.compress, pieces)]
+        packed = [torch.frombuffer(bytearray(piece), dtype=torch.uint8) for piece in pool.map(zlib.compress, pieces)]
     saved = {
         "about": torch.frombuffer(bytearray(json.dumps(album.about).encode()), dtype=torch.uint8),
         "shape": torch.tensor(album.images.shape),
@@ -60,7 +60,7 @@ def read_album(path: Path) -> Album:
     shape = saved["shape"].tolist()
 
     def unpack(piece: Tensor) -> Tensor:
-        return torch.frombuffer(bytearray(bz2.decompress(piece.numpy().tobytes())), dtype=torch.uint8)
+        return torch.frombuffer(bytearray(zlib.decompress(piece.numpy().tobytes())), dtype=torch.uint8)
 
     with ThreadPoolExecutor() as pool:
         missed = torch.cat(list(pool.map(unpack, saved["pieces"]))).view(shape)

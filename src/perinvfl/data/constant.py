@@ -3,16 +3,19 @@
 from perinvfl.federation import Split, Task
 
 
-def constant_scores(task: Task, train: Split, tests: dict[str, Split]) -> dict[str, list[float]]:
-    """Per test case and client: accuracy of the client's training majority label (mean squared error of its mean)."""
+def constant_scores(task: Task, train: Split, tests: dict[str, Split]) -> dict[str, list[float | None]]:
+    """Per test case and client: accuracy of the client's training majority label (mean squared error of its mean).
+
+    None where a client has no sample of a case.
+    """
     guesses = constant_guesses(task, train)
-    scores: dict[str, list[float]] = {}
+    scores: dict[str, list[float | None]] = {}
     for name, split in tests.items():
         scores[name] = []
         for client, guess in enumerate(guesses):
             y = split.y[client][split.context[client] >= 0]
             score = (y - guess).square() if task == "regression" else y == guess
-            scores[name].append(float(score.double().mean()))
+            scores[name].append(float(score.double().mean()) if len(y) else None)
     return scores
 
 

@@ -8,19 +8,22 @@ from perinvfl.errors import UserError
 from perinvfl.hyper import asked, hyper
 from perinvfl.models.base import Model, Precision, mix_statistics
 from perinvfl.models.mlp import mlp
+from perinvfl.models.module import module
 from perinvfl.models.resnet import Convolution, Norm, Stem, resnet18
 from perinvfl.models.symmetry import Symmetry, blinded
 
-__all__ = ["Model", "ModelSettings", "Precision", "build_model", "mix_statistics", "mlp", "resnet18"]
+__all__ = ["Model", "ModelSettings", "Precision", "build_model", "mix_statistics", "mlp", "module", "resnet18"]
 
 PERCEPTRON = ("hidden",)
+OWN = ("build",)
 RESNET = ("norm", "width", "stem", "convolution", "weights")
 
 
 @dataclass(frozen=True)
 class ModelSettings:
-    kind: Literal["mlp", "linear", "resnet18"] = hyper(
-        "mlp", "multi-layer perceptron, one linear layer without bias, or ResNet-18 for images of three colours"
+    kind: Literal["mlp", "linear", "resnet18", "module"] = hyper(
+        "mlp",
+        "multi-layer perceptron, one linear layer without bias, ResNet-18 for images of three colours, or your own",
     )
     hidden: tuple[int, ...] = hyper((390, 390), "widths of the hidden layers of an mlp", least=1)
     norm: Norm = hyper("group", "what a resnet18 normalises by: groups of channels of one image, or its batch")
@@ -33,13 +36,16 @@ class ModelSettings:
     blind_to: Symmetry = hyper(
         "nothing", "average the logits over turns by right angles or mirrorings, so that they cannot matter", later=True
     )
+    build: str = hyper("", "module:function that makes your own, called with shape and outputs or with nothing")
 
     def asked(self) -> dict[str, Any]:
         """The settings that mean something to this kind: they name a run."""
-        idle = PERCEPTRON if self.kind == "resnet18" else RESNET
+        idle = {"resnet18": PERCEPTRON + OWN, "module": PERCEPTRON + RESNET}.get(self.kind, RESNET + OWN)
         return {key: value for key, value in asked(self).items() if key not in idle}
 
     def check(self, where: str) -> None:
+        if (self.kind == "module") != bool(self.build):
+            raise UserError(f'{where}.kind = "module" and {where}.build = "module:function" go together.')
         changed = [key for key in RESNET if getattr(self, key) != getattr(ModelSettings(), key)]
         if changed and self.kind != "resnet18":
             raise UserError(f'{where}.{changed[0]} means nothing to kind = "{self.kind}"; leave it out.')
@@ -63,6 +69,8 @@ def _build(settings: ModelSettings, shape: tuple[int, ...], outputs: int, precis
             weights=settings.weights,
             precision=precision,
         )
+    if settings.kind == "module":
+        return module(settings.build, shape, outputs, precision)
     inputs = math.prod(shape)
     if settings.kind == "linear":
         return mlp((inputs, outputs), bias=False, precision=precision)

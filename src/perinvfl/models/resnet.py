@@ -169,7 +169,7 @@ def _group_norm(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     groups = math.gcd(GROUPS, max(1, h.shape[-1] // 2))  # at least two channels in each
     lines = h.flatten(1, 2).transpose(1, 2).contiguous()  # [B, C, H * W]
     normal = F.group_norm(lines, groups, eps=EPSILON).transpose(1, 2).unflatten(1, h.shape[1:3])
-    return normal * weight.to(h.dtype) + bias.to(h.dtype)
+    return torch.addcmul(bias.to(h.dtype), normal, weight.to(h.dtype)).contiguous()  # channels last again
 
 
 def _batch_norm(name: str, h: Tensor, params: Params, measured: Params | None) -> Tensor:

@@ -9,7 +9,8 @@ from itertools import cycle
 from typing import Any
 
 from perinvfl.errors import UserError
-from perinvfl.records import Event, Run
+from perinvfl.folds import join_folds
+from perinvfl.records import Event, Run, mean_known
 from perinvfl.tables import Table, make_table
 
 Values = list[dict[str, Any]]
@@ -87,7 +88,10 @@ def look_at(runs: Sequence[Run]) -> Scene:
     kept = [run for run in runs if run.start["asked"]["data"].get("leave_out", -1) < 0]  # folds serve to choose only
     if runs and not kept:
         raise UserError("Every run here leaves a client out, which serves to choose settings, not to be shown.")
+    kept = join_folds(kept)
     table = make_table(kept)
+    if table.errors:
+        raise UserError("Figures show accuracy; these runs are a regression, whose errors `perinvfl table` shows.")
     found: dict[str, list[Run]] = {}
     for run in kept:
         if run.finished and run.broken is None:
@@ -167,7 +171,7 @@ def learning_values(scene: Scene) -> Values:
         rounds = sorted(set.intersection(*map(set, by_round)))
         for panel, cases in panels.items():
             for round in rounds:
-                seeds = [100 * statistics.fmean(map(statistics.fmean, _of(run[round], cases))) for run in by_round]
+                seeds = [100 * statistics.fmean(map(mean_known, _of(run[round], cases))) for run in by_round]
                 values.append({"method": method, "panel": panel, "round": round, **_spread(seeds), **scene.levels})
     constant = scene.table.rows[0].cases
     last = max(value["round"] for value in values)
@@ -186,12 +190,14 @@ def client_values(scene: Scene) -> Values:
     spectrum = scene.table.spectrum
     values = []
     constants: dict[str, list[float]] = next(iter(scene.runs.values()))[0].start["notes"]["constant"]
-    levels = [100 * statistics.fmean(of_client) for of_client in zip(*_of(constants, spectrum), strict=True)]
+    by_client = list(zip(*_of(constants, spectrum), strict=True))
     for method, runs in scene.runs.items():
         last = [_of(_lead(run.evaluations[-1]), spectrum) for run in runs]  # [seed][case][client]
-        for client, level in enumerate(levels):
-            seeds = [100 * statistics.fmean(scores[client] for scores in of_seed) for of_seed in last]
-            name = f"Client {client + 1}"
+        for client, constant in enumerate(by_client):
+            if all(score is None for score in constant):
+                continue  # a client without a sample of any of these cases
+            seeds = [100 * mean_known(scores[client] for scores in of_seed) for of_seed in last]
+            name, level = f"Client {client + 1}", 100 * mean_known(constant)
             values.append({"method": method, "client": name, **_spread(seeds), "constant": level})
     return values
 

@@ -1,0 +1,79 @@
+"""Write src/perinvfl/presets/*.toml from the published records: for each method, the setting and round a rule took.
+
+python scripts/make_presets.py
+"""
+
+import json
+import re
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from perinvfl.reproduce import Published, read_published
+
+ROOT = Path(__file__).parents[1]
+PRESETS = ROOT / "src/perinvfl/presets"
+# Published folder -> the rule its presets follow, and which methods get one (label -> name of the preset).
+METHODS = {
+    "FedAvg": "fedavg",
+    "Ditto": "ditto",
+    "FTFA": "ftfa",
+    "pFedMe": "pfedme",
+    "GroupDRO": "groupdro",
+    "IRM": "irm",
+    "IRM-L2": "irm_l2",
+    "IRM-FT": "irm_ft",
+    "PerInvFL": "perinvfl",
+    "PerInvFL (GroupDRO)": "perinvfl_groupdro",
+}
+BEYOND = {
+    "PerInvFL over inferred contexts": "perinvfl_inferred",
+    "PerInvFL with the shortcut discounted": "recommended",
+}
+SOURCES = (("results", "oracle", METHODS), ("results/beyond", "worst-inferred-context", BEYOND))
+
+
+def main() -> None:
+    for old in PRESETS.glob("*.toml"):
+        old.unlink()
+    for folder, rule, methods in SOURCES:
+        for place in sorted(path.parent for path in (ROOT / folder).glob("*/chosen.jsonl.xz")):
+            published = read_published(place)
+            for label, name in methods.items():
+                if label in published.methods():
+                    text = preset(published, label, name, rule, place.name)
+                    (PRESETS / f"{name}-{place.name}.toml").write_text(text, encoding="utf-8")
+
+
+def preset(published: Published, label: str, name: str, rule: str, benchmark: str) -> str:
+    choice = published.choices(rule)[label]
+    runs = published.runs_of(label, choice.setting)
+    asked = runs[0].start["asked"]
+    reached = []
+    for run in runs:
+        event = next(event for event in run.evaluations if event["round"] == choice.round)
+        lead = event.get("personal") or event["global"]
+        reached.append(100 * fmean(fmean(lead[case]) for case in run.start["spectrum"]))
+    lines = [
+        f"# {label} on {benchmark}: {fmean(reached):.2f} on average over the shifted test contexts, {len(runs)} seeds; "
+        f"chosen by {rule}, stopped at its round.",
+        f'name = "{name}-{benchmark}"',
+        "seeds = [0]",
+    ]
+    parts: dict[str, Any] = {key: asked[key] for key in ("data", "contexts", "model", "training") if key in asked}
+    parts["training"] = {**parts["training"], "rounds": choice.round}
+    for part, settings in parts.items():
+        lines += ["", f"[{part}]", *(f"{key} = {as_toml(value)}" for key, value in settings.items())]
+    algorithm = {**asked["algorithm"], "label": re.sub(r" #\d+.*", "", asked["algorithm"]["label"])}
+    lines += ["", "[[algorithm]]", *(f"{key} = {as_toml(value)}" for key, value in algorithm.items())]
+    return "\n".join(lines) + "\n"
+
+
+def as_toml(value: Any) -> str:
+    if isinstance(value, float):
+        return repr(float(f"{value:.6g}"))
+    return json.dumps(value)
+
+
+if __name__ == "__main__":
+    main()

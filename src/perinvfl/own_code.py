@@ -1,0 +1,65 @@
+"""A user's own code by name: `module:function` or `module:Class`, as written in an experiment file."""
+
+import hashlib
+import importlib
+import inspect
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from perinvfl.errors import UserError
+
+
+@contextmanager
+def importing_from(*folders: Path) -> Iterator[None]:
+    """Modules are also looked for in these folders, after all others."""
+    added = [str(folder.absolute()) for folder in folders]
+    sys.path.extend(added)
+    try:
+        yield
+    finally:
+        for folder in added:
+            sys.path.reverse()  # the last one is ours
+            sys.path.remove(folder)
+            sys.path.reverse()
+
+
+def load(name: str, where: str) -> Any:
+    """What `module:name` stands for; modules in the working folder are found too."""
+    module_name, colon, attribute = name.partition(":")
+    if not colon or not module_name or not attribute:
+        raise UserError(f'{where} = "{name}": must be module:name, such as my_module:build.')
+    try:
+        with importing_from(Path.cwd()):
+            module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
+            raise UserError(
+                f'{where} = "{name}": there is no module {error.name} here; it must be installed, or lie in the '
+                "working folder or beside the experiment file."
+            ) from None
+        raise UserError(f'{where} = "{name}": {module_name} needs {error.name}, which is not installed.') from None
+    except Exception as error:
+        raise UserError(f'{where} = "{name}": {module_name} cannot be imported ({told(error)}).') from error
+    found: Any = module
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise UserError(f'{where} = "{name}": {module_name} has no {attribute}.')
+        found = getattr(found, part)
+    return found
+
+
+def source_of(thing: Any) -> str:
+    """Sixteen hex digits of the file that a function or class is written in: code that changed is another run."""
+    try:
+        file = inspect.getsourcefile(thing)
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else ""
+    except (TypeError, OSError):
+        return ""
+
+
+def told(error: Exception) -> str:
+    text = str(error).splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

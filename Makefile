@@ -2,10 +2,15 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test bench docs browser clean
+.PHONY: demo federation-demo test bench docs browser clean
 
 demo: .venv/runtime
 	$(BIN)/perinvfl run experiments/demo.toml
+
+# A server and four sites as processes on this machine, TLS and authentication on.
+federation-demo: .venv/federation
+	rm -rf runs/federation
+	$(BIN)/python -m scripts.federation_demo
 
 test: .venv/dev browser docs
 	$(BIN)/ruff check .
@@ -29,6 +34,10 @@ bench: .venv/dev
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("perinvfl needs Python 3.11 or later; try make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	touch $@
+
+.venv/federation: .venv/runtime
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[federation]'
 	touch $@
 
 .venv/dev: .venv/runtime

@@ -99,7 +99,9 @@ def show_table(console: Console, table: Table) -> None:
     columns = len(header)
     widths = [max(len(line[column]) for line in [header, *(row for _, row in rows)]) + 3 for column in range(columns)]
     if sum(widths) + 1 > console.width:
-        columns = len(table.spectrum) + 3 + (2 if table.rows[0].by_group else 0)  # to the worst case, the worst group
+        columns = (
+            header.index("Worst case") + 1 + (2 if table.rows[0].by_group else 0)
+        )  # to the worst case, the worst group
     shown = RichTable(title=table.title, title_justify="left", expand=False)
     for number, title in enumerate(header[:columns]):
         shown.add_column(title, justify="left" if number == 0 else "right", no_wrap=number > 0)

@@ -143,17 +143,18 @@ class Experiment:
 
 def read_experiment(path: Path, overrides: list[str] | None = None) -> Experiment:
     """Read and check a file; overrides are `a.b=value`, the value written as in TOML."""
-    table = _read_table(path, overrides)
+    table = read_table(path, overrides)
     with importing_from(path.parent):
         return build_experiment(table, path.stem)
 
 
 def read_data_settings(path: Path, overrides: list[str] | None = None) -> tuple[str, Any]:
     """The benchmark that a file names and its settings, the data themselves not looked at."""
-    return _data(_read_table(path, overrides).get("data"))
+    return _data(read_table(path, overrides).get("data"))
 
 
-def _read_table(path: Path, overrides: list[str] | None) -> dict[str, Any]:
+def read_table(path: Path, overrides: list[str] | None = None) -> dict[str, Any]:
+    """What a file says once the overrides have replaced some of it, not checked yet."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -178,7 +179,8 @@ def _find_beside(table: dict[str, Any], folder: Path) -> None:
 
 
 def build_experiment(table: dict[str, Any], default_name: str = "experiment") -> Experiment:
-    known = ["name", "seeds", "search", *PARTS, "algorithm"]
+    # [federation] is for `perinvfl federation run`; one machine has nothing to take from it.
+    known = ["name", "seeds", "search", *PARTS, "algorithm", "federation"]
     for key in table:
         if key not in known:
             raise UserError(f"{key} is not a setting{config.suggest(key, known)}")

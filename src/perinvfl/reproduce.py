@@ -85,13 +85,19 @@ class Published:
         return [run for run in self.chosen if method_of(run) == method and setting_of(run) == setting]
 
 
-def published_folder(place: Path) -> Path | None:
-    """Where the records of a published table lie, if that is what is meant: by its name or by its folder."""
+def published_folders(place: Path) -> dict[str, Path]:
+    """Where the records of a published table lie, if that is what is meant: by its name or by its folder.
+
+    A table may be made of several, one folder each.
+    """
     beside_source = Path(__file__).parents[2] / "results"
     for folder in (place, Path("results") / place, beside_source / place):
         if (folder / SEARCH).exists():
-            return folder
-    return None
+            return {folder.name: folder}
+        found = {inner.parent.name: inner.parent for inner in sorted(folder.glob(f"*/{SEARCH}"))}
+        if found:
+            return found
+    return {}
 
 
 def read_published(folder: Path) -> Published:
@@ -102,6 +108,12 @@ def read_published(folder: Path) -> Published:
         )
     left_out = read_packed(folder / LEFT_OUT) if (folder / LEFT_OUT).exists() else []
     return Published(read_packed(folder / SEARCH), left_out, read_packed(folder / CHOSEN))
+
+
+def default_rule(*published: Published) -> str:
+    """The honest rule where every table was made for it, else what the paper's "tuned optimal" amounts to."""
+    honest = "worst-inferred-context"
+    return honest if all(honest in records.rules() for records in published) else "oracle"
 
 
 def method_of(run: Run) -> str:

@@ -43,6 +43,10 @@ class Row:
     errors: bool = False  # the numbers are errors: smaller is better
     last_round: float | None = None  # average at the last round, of the setting the rule takes by its last round
     by_group: dict[str, float] | None = None  # further columns of a benchmark with groups, in percent
+    of_global: float | None = (
+        None  # average of the global model of the same runs at the same round, beside personal ones
+    )
+    benchmark: str = ""  # where a table holds several
 
     @property
     def values(self) -> list[float]:
@@ -85,9 +89,9 @@ class Table:
 def make_table(runs: list[Run], score: Score = "accuracy") -> Table:
     """One row a method, in the order of the experiment file, from the last round of every finished run."""
     runs = join_folds(runs)
-    finished = [run for run in runs if run.finished and run.broken is None]
+    finished = [run for run in runs if run.finished and run.broken is None and run.evaluations]
     if not finished:
-        raise UserError("There is no finished run here; `perinvfl run FILE.toml` makes one.")
+        raise UserError("There is no finished and evaluated run here; `perinvfl run FILE.toml` makes one.")
     first = finished[0].start
     benchmark = first["asked"]["data"]["benchmark"]
     others = sorted({run.start["asked"]["data"]["benchmark"] for run in finished} - {benchmark})
@@ -111,11 +115,14 @@ def make_table(runs: list[Run], score: Score = "accuracy") -> Table:
     return Table(benchmark, rows, spectrum, beyond, "last round", [*notes, *_group_notes(rows)], score)
 
 
-def published_table(published: Published, rule_name: str, score: Score = "accuracy") -> Table:
+def published_table(published: Published, rule_name: str, score: Score = "accuracy", name: str = "") -> Table:
     """One row a method: the setting and round a rule takes from the search, measured with fresh seeds."""
     rule = rule_named(rule_name)
-    if rule.name == "leave-one-client-out" and not published.left_out:
-        raise UserError("These records hold no run with a client left out, so this rule has nothing to look at.")
+    if rule.name not in published.rules():
+        raise UserError(
+            f"--rule {rule.name}: these records hold nothing it looks at ({rule.doc}); try "
+            f"{', '.join(published.rules())}."
+        )
     first = published.chosen[0]
     spectrum, benchmark = tuple(first.start["spectrum"]), first.start["asked"]["data"]["benchmark"]
     _check_score(first, score)
@@ -124,15 +131,34 @@ def published_table(published: Published, rule_name: str, score: Score = "accura
         last_runs, runs = (published.runs_of(method, number) for number in (choice.last_setting, choice.setting))
         last = _method_rows(benchmark, method, last_runs, spectrum, score=score)[0]
         row, *paper = _method_rows(benchmark, method, runs, spectrum, choice.round, score)
-        rows += [dataclasses.replace(row, round=choice.round, last_round=last.average), *paper]
+        of_global = _global_average(runs, spectrum, choice.round) if score == "accuracy" else None
+        rows += [dataclasses.replace(row, round=choice.round, last_round=last.average, of_global=of_global), *paper]
     beyond = tuple(case for case in rows[0].cases if case not in spectrum)
     settings = len(published.search) // len(published.methods())
     notes = [
         f"Rule {rule.name}: {rule.doc}. {settings} settings a method on one seed, those chosen measured on "
         f"{rows[1].seeds} others; ± over seeds, in the average over the cases.",
-        "Round: the one the rule takes. Last round: the average there, of the setting the rule takes by last rounds.",
+        "Round: the one the rule takes. Last round: the average there, of the setting the rule takes by last rounds. "
+        "Global model: the average of ν beside personal models.",
     ]
-    return Table(benchmark, rows, spectrum, beyond, rule.name, [*notes, *_group_notes(rows)], score)
+    return Table(name or benchmark, rows, spectrum, beyond, rule.name, [*notes, *_group_notes(rows)], score)
+
+
+def several_tables(name: str, published: dict[str, Published], rule_name: str) -> Table:
+    """Published tables below each other, each row with the name of its own."""
+    tables = {part: published_table(records, rule_name, name=part) for part, records in published.items()}
+    first = next(iter(tables.values()))
+    rows = [dataclasses.replace(row, benchmark=part) for part, table in tables.items() for row in table.rows]
+    beyond = tuple(dict.fromkeys(case for table in tables.values() for case in table.beyond))
+    spectrum = tuple(dict.fromkeys(case for table in tables.values() for case in table.spectrum))
+    return Table(name, rows, spectrum, beyond, first.rule, first.notes, first.score)
+
+
+def _global_average(runs: list[Run], spectrum: tuple[str, ...], round: int) -> float | None:
+    events = [next(event for event in run.evaluations if event["round"] == round) for run in runs]
+    if not all("personal" in event and "global" in event for event in events):
+        return None
+    return 100 * statistics.fmean(mean_known(event["global"][case]) for event in events for case in spectrum)
 
 
 def _check_score(run: Run, score: Score) -> None:
@@ -206,7 +232,7 @@ def _by_case(
             by_seed = [factor * mean_known(of_seed[case]) for of_seed in accuracies]
         elif case in there[0]:
             by_seed = [100 * GROUP_SCORES[score](r[case], n[case]) for r, n in zip(right, there, strict=True)]
-        if case != "validation":
+        if not case.startswith("validation"):  # held-out data, for rules to look at
             found[case] = (statistics.fmean(by_seed), statistics.pstdev(by_seed))
     return found
 
@@ -275,6 +301,8 @@ def _method_rows(
 def as_published(run: Run) -> bool:
     """Whether a run is the paper's method on the paper's data, so that its numbers may stand beside the paper's."""
     asked = run.start["asked"]
+    if asked.get("contexts", {}).get("use", "judge") != "judge":
+        return False
     # The paper's experiments take L_INV = IRM.
     return not asked["data"].get("grayscale", False) and asked["algorithm"].get("invariance", "irm") == "irm"
 
@@ -283,8 +311,9 @@ def cells(table: Table) -> tuple[list[str], list[tuple[str, list[str]]]]:
     """Header, and for each row its kind and its cells, as text."""
     chosen = any(row.round is not None for row in table.rows)
     grouped = list(table.rows[0].by_group or ())
-    header = ["Method", *table.spectrum, "Average", "Worst case", *grouped]
-    header += [*(["Round", "Last round"] if chosen else []), "Worst client", *table.beyond]
+    several = any(row.benchmark for row in table.rows)
+    header = [*(["Data"] if several else []), "Method", *table.spectrum, "Average", "Worst case", *grouped]
+    header += [*(["Global model", "Round", "Last round"] if chosen else []), "Worst client", *table.beyond]
     rows: list[tuple[str, list[str]]] = []
     for row in table.rows:
         form = ".4g" if row.errors else ".2f"
@@ -292,10 +321,14 @@ def cells(table: Table) -> tuple[list[str], list[tuple[str, list[str]]]]:
         beyond = [_number(row.cases[case], row.seeds, form) if case in row.cases else "" for case in table.beyond]
         client = "" if row.worst_client is None else format(row.worst_client, form)
         average = f"{row.average:{form}} ± {row.deviation:{form}}"
-        taken = ["" if row.round is None else str(row.round), "" if row.last_round is None else f"{row.last_round:.2f}"]
+        taken = ["" if row.of_global is None else f"{row.of_global:.2f}"]
+        taken += [
+            "" if row.round is None else str(row.round),
+            "" if row.last_round is None else f"{row.last_round:.2f}",
+        ]
         groups = ["" if row.by_group is None else f"{row.by_group[name]:.2f}" for name in grouped]
         summary = [average, format(row.worst, form), *groups, *(taken if chosen else []), client]
-        rows.append((row.kind, [row.method, *shown, *summary, *beyond]))
+        rows.append((row.kind, [*([row.benchmark] if several else []), row.method, *shown, *summary, *beyond]))
     return header, rows
 
 
@@ -352,6 +385,7 @@ def as_json(table: Table) -> dict[str, Any]:
         "seeds": max(row.seeds for row in table.rows if row.kind == "measured"),
         "rows": [
             {
+                "benchmark": row.benchmark or table.benchmark,
                 "method": row.method,
                 "kind": row.kind,
                 "cases": {case: {"mean": mean, "std": std} for case, (mean, std) in row.cases.items()},
@@ -361,6 +395,7 @@ def as_json(table: Table) -> dict[str, Any]:
                 "worst_client": row.worst_client,
                 "paper_average": row.paper_average,
                 "round": row.round,
+                "global_average": row.of_global,
                 "last_round_average": row.last_round,
                 "by_group": row.by_group,
             }

@@ -14,7 +14,7 @@ from rich.table import Table as RichTable
 
 import perinvfl
 from perinvfl.algorithms import ALGORITHMS, settings_of
-from perinvfl.cli import data, models, report
+from perinvfl.cli import data, federation, models, report
 from perinvfl.cli.live import Json, Quiet, Telling, Track, end_json, resume_command, telling, watching
 from perinvfl.contexts import ContextSettings
 from perinvfl.data import BENCHMARKS
@@ -24,11 +24,11 @@ from perinvfl.experiment import Experiment, read_experiment
 from perinvfl.models import ModelSettings
 from perinvfl.presets import preset_file, preset_line, preset_names
 from perinvfl.records import find_runs, read_run
-from perinvfl.reproduce import published_folder, read_published
+from perinvfl.reproduce import default_rule, published_folders, read_published
 from perinvfl.select import RULES
 from perinvfl.simulate import Training, pick_device
 from perinvfl.sweep import search
-from perinvfl.tables import make_table, published_table, render
+from perinvfl.tables import make_table, published_table, render, several_tables
 from perinvfl.train import STOPPED, guarded, train
 
 app = typer.Typer(
@@ -39,6 +39,7 @@ app = typer.Typer(
 )
 
 app.add_typer(data.app, name="data")
+app.add_typer(federation.app, name="federation")
 
 File = Annotated[Path, typer.Argument(help="Experiment file (TOML).")]
 Set = Annotated[
@@ -116,21 +117,28 @@ def sweep(
 @app.command()
 def table(
     place: Annotated[
-        Path, typer.Argument(help="A published table (rc_mnist, rc_fmnist, waterbird), or a folder with runs.")
+        Path,
+        typer.Argument(
+            help="A published table (rc_mnist, rc_fmnist, ablation, beyond, waterbird), or a folder with runs."
+        ),
     ],
-    rule: Annotated[str, typer.Option("--rule", help=f"For published tables: {', '.join(RULES)}.")] = "oracle",
+    rule: Annotated[
+        str, typer.Option("--rule", help=f"For published tables: {', '.join(RULES)}. Else the one it is about.")
+    ] = "",
     format: Annotated[Form | None, typer.Option("--format", help="For files; without it, a table for the eye.")] = None,
     score: Annotated[Scores, typer.Option("--score", help="What the cases show, where tests have groups.")] = (
         Scores.accuracy
     ),
 ) -> None:
     """Show a published table or that of finished runs. Nothing is trained."""
-    published = published_folder(place)
-    made = (
-        make_table(find_runs(place), score.value)
-        if published is None
-        else published_table(read_published(published), rule, score.value)
-    )
+    published = {name: read_published(folder) for name, folder in published_folders(place).items()}
+    if not published:
+        made = make_table(find_runs(place), score.value)
+    elif len(published) == 1:
+        name, records = next(iter(published.items()))
+        made = published_table(records, rule or default_rule(records), score.value, name)
+    else:
+        made = several_tables(place.name, published, rule or default_rule(*published.values()))
     if format is None:
         show_table(wide_console(), made)
     else:

@@ -17,6 +17,7 @@ from perinvfl.data.digits import DigitSettings, digit_federation
 from perinvfl.data.drawn import DrawnSettings, drawn_federation
 from perinvfl.data.files import FileSettings, file_federation
 from perinvfl.data.random import RandomSettings, random_federation
+from perinvfl.data.sites import SitesSettings, refuse
 from perinvfl.data.structural import StructuralSettings, structural_federation
 from perinvfl.data.waterbird import WaterbirdSettings, waterbird_federation
 from perinvfl.errors import UserError
@@ -66,6 +67,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         file_federation,
         "your own data: a table, arrays or photographs",
     ),
+    "sites": Benchmark(SitesSettings, refuse, "what the sites of a federation hold themselves, and nobody else sees"),
 }
 
 

@@ -14,7 +14,7 @@ from perinvfl.naming import client_names
 from perinvfl.paper import CASES, TABLES
 from perinvfl.plots.scene import CONSTANT, SHORTCUTS, TITLES, is_number, is_search, styles_of
 from perinvfl.records import Event, Run, find_runs, read_run
-from perinvfl.reproduce import Published, published_folder, read_published
+from perinvfl.reproduce import Published, published_folders, read_published
 from perinvfl.saved import is_run
 from perinvfl.select import RULES
 from perinvfl.tables import as_published, by_setting
@@ -61,9 +61,9 @@ def gather(places: Sequence[Path], diagnosed: bool = False) -> dict[str, Any]:
     """Sections by benchmark, and the diagnosis of every single run folder (of all with a checkpoint if asked)."""
     sections, loose = [], []
     for place in places:
-        published = published_folder(place)
-        if published is not None and not is_run(place):
-            sections.append(_published_section(read_published(published)))
+        published = published_folders(place)
+        if published and not is_run(place):
+            sections += [_published_section(read_published(folder)) for folder in published.values()]
         else:
             loose += _runs_at(place)
     groups: dict[tuple[Any, ...], list[Run]] = {}

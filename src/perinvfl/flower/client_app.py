@@ -1,0 +1,87 @@
+"""The site's side as a Flower ClientApp: an assignment in, an upload, a table of numbers or an error out.
+
+Works in any Flower SuperNode or simulation. `--node-config 'client=0 folder="/var/lib/site-a" data="my.npz"'` says who
+the site is; a simulation numbers its nodes itself.
+"""
+
+import os
+from functools import lru_cache
+from pathlib import Path
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from perinvfl.errors import UserError
+from perinvfl.flower import codec
+from perinvfl.flower.secagg import masking
+from perinvfl.flower.site import Site
+
+app = ClientApp(mods=[masking])
+
+
+@app.query()
+def query(message: Message, context: Context) -> Message:
+    """Who the site is, and what its data are like."""
+    assignment, _, task = codec.decode_assignment(message.content)
+    told = _site(context).describe(assignment, bool(task.get("scores", False)))
+    return Message(codec.encode_table(told), reply_to=message)
+
+
+@app.query("hello")
+def hello(message: Message, context: Context) -> Message:
+    """Which client of the federation the site is; for a Flower federation that does not know its sites by key."""
+    return Message(codec.encode_table({"client": _client(context)}), reply_to=message)
+
+
+@app.query("commit")
+def commit(message: Message, context: Context) -> Message:
+    """Take note of the last round that was used, when nothing else will be asked."""
+    assignment, nu, _ = codec.decode_assignment(message.content)
+    _site(context).commit(assignment, nu)
+    return Message(codec.encode_table({}), reply_to=message)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    assignment, nu, task = codec.decode_assignment(message.content)
+    site = _site(context)
+    upload = site.train(assignment, nu)
+    samples = site.samples(assignment) if task.get("tell_samples", False) else None
+    return Message(codec.encode_upload(upload, assignment.tell_risk, samples), reply_to=message)
+
+
+@app.evaluate()
+def evaluate(message: Message, context: Context) -> Message:
+    assignment, nu, _ = codec.decode_assignment(message.content)
+    scores = _site(context).evaluate(assignment, nu)
+    return Message(codec.encode_table(scores), reply_to=message)
+
+
+def answer(message: Message, context: Context) -> Message:
+    """The app's answer; what goes wrong is told to the server in words instead of ending the site."""
+    try:
+        return app(message, context)
+    except (codec.Rejected, UserError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        return codec.failure(message, error)
+
+
+def _client(context: Context) -> int:
+    for key in ("client", "partition-id"):
+        if key in context.node_config:
+            return int(context.node_config[key])
+    raise UserError("The node does not say which client it is; start it with --node-config 'client=0'.")
+
+
+def _site(context: Context) -> Site:
+    config = context.node_config
+    if "folder" in config:
+        folder = str(config["folder"])
+    else:
+        root = Path(str(context.run_config.get("sites", "") or os.environ.get("PERINVFL_SITES", "perinvfl-sites")))
+        folder = str(root / f"client-{_client(context)}")
+    return _open_site(folder, str(config.get("data", "")))
+
+
+@lru_cache(maxsize=64)
+def _open_site(folder: str, data: str) -> Site:
+    return Site(Path(folder), Path(data) if data else None)

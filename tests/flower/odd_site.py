@@ -1,0 +1,73 @@
+"""A site's process that can be told to misbehave, and that keeps a copy of all it sends.
+
+python odd_site.py FOLDER BEHAVIOUR.json SENT_FOLDER. The behaviour file is read before every train message:
+{"delay": seconds}, {"hang": true} (a file `hanging` beside it then appears), {"spoil": [kind of each round]}.
+"""
+
+import json
+import math
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import torch
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+
+from perinvfl.flower import client_app, codec, layout, node
+
+torch.set_num_threads(1)
+folder, behaviour, sent = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
+sent.mkdir(exist_ok=True)
+send = httpx.Client.send
+
+
+def recorded(self: httpx.Client, request: httpx.Request, **options: object) -> httpx.Response:
+    name = f"{len(list(sent.iterdir())):06d}{request.url.path.replace('/', '_')}"
+    (sent / name).write_bytes(request.read())
+    return send(self, request, **options)
+
+
+httpx.Client.send = recorded
+
+
+def spoil(kind: str, content: RecordDict) -> RecordDict:
+    array = content.array_records[codec.UPDATE][codec.FLAT]
+    flat = torch.frombuffer(bytearray(array.data), dtype=torch.float32)
+    if kind == "nan":
+        flat[0] = math.nan
+    elif kind == "infinite":
+        flat[0] = math.inf
+    elif kind == "large":
+        flat *= 1e30
+    elif kind == "shape":
+        flat = torch.cat([flat, flat])
+    elif kind == "bytes":
+        flat = torch.zeros(2**20)
+    elif kind == "malformed":
+        return RecordDict({"something": MetricRecord({"else": 1})})
+    elif kind == "risk":
+        content[codec.TOLD] = MetricRecord({"risk": math.nan})
+    record = ArrayRecord({codec.FLAT: Array("float32", (flat.numel(),), codec.RAW, flat.numpy().tobytes())})
+    content[codec.UPDATE] = record
+    return content
+
+
+def answer(message: Message, context: Context) -> Message:
+    asked = json.loads(behaviour.read_text())
+    if message.metadata.message_type != "train":
+        return client_app.answer(message, context)
+    if asked.get("hang"):
+        reply = client_app.answer(message, context)
+        behaviour.with_name("hanging").write_text(message.metadata.group_id)
+        time.sleep(1000)
+    time.sleep(asked.get("delay", 0))
+    reply = client_app.answer(message, context)
+    kinds = asked.get("spoil", [])
+    number = int(message.metadata.group_id)
+    if number < len(kinds) and kinds[number]:
+        reply.content = spoil(kinds[number], reply.content)
+    return reply
+
+
+node.Node(layout.open_site(folder), {}, answer, lambda line: print(line, flush=True), poll=0.15).serve()

@@ -1,0 +1,145 @@
+"""A federation of real processes on this machine's loopback, with TLS and authentication, as a user would start it."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from commands import command, environment, perinvfl
+
+SITES = ("a", "b", "c", "d")
+ODD = "d"
+HERE = Path(__file__).parent
+
+EXPERIMENT = """
+name = "{name}"
+seeds = [{seed}]
+[data]
+benchmark = "random"
+clients = 4
+samples = 20
+[model]
+hidden = [5]
+[training]
+rounds = {rounds}
+batch_size = 8
+evaluate_every = 100
+executor = "loop"
+[federation]
+poll = 0.05
+{settings}
+{algorithms}
+"""
+PERINVFL = """
+[[algorithm]]
+name = "perinvfl"
+local_steps = 2
+learning_rate = 0.05
+personal_learning_rate = 0.05
+beta = [0.1, 0.2, 0.3, 0.4]
+warmup_rounds = 2
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def until(true: Callable[[], object], seconds: float, what: str) -> None:
+    ends = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < ends, f"not within {seconds} s: {what}"
+        time.sleep(0.05)
+
+
+class Processes:
+    def __init__(self, root: Path) -> None:
+        self.root, self.folder, self.port = root, root / "fed", free_port()
+        self.behaviour, self.sent, self.watched = root / "behaviour.json", root / "sent", root / "watched.log"
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.behave()
+        done = perinvfl(
+            "federation", "init", self.folder, "--sites", ",".join(SITES), "--host", "localhost", "--host", "127.0.0.1",
+            "--port", self.port,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        self.printed_by_init = done.stdout
+
+    def behave(self, **how: object) -> None:
+        """What the odd site does from its next message on."""
+        self.behaviour.with_name("hanging").unlink(missing_ok=True)
+        new = self.behaviour.with_suffix(".new")
+        new.write_text(json.dumps(how))
+        new.replace(self.behaviour)
+
+    def start(self, name: str) -> None:
+        if name == "up":
+            (self.folder / "server" / "control.key").unlink(missing_ok=True)
+            line = command("federation", "up", self.folder, "--bind", "127.0.0.1")
+        elif name == ODD:
+            line = [sys.executable, *map(str, (HERE / "odd_site.py", self.site(name), self.behaviour, self.sent))]
+        else:
+            line = command("federation", "join", self.site(name), "--poll", "0.15")
+        with open(self.root / f"{name}.log", "ab") as log:
+            self.running[name] = subprocess.Popen(line, stdout=log, stderr=log, env=self.environment())
+
+    def environment(self) -> dict[str, str]:
+        path = os.pathsep.join([str(HERE / "watched"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+        return {**environment(), "PYTHONPATH": path, "WATCHED_LOG": str(self.watched)}
+
+    def whole(self) -> None:
+        """Everybody runs, and the odd site is as the others."""
+        self.behave()
+        for name in ("up", *SITES):
+            process = self.running.get(name)
+            if process is None or process.poll() is not None:
+                self.start(name)
+        until((self.folder / "server" / "control.key").exists, 60, "the server runs")
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
+        process = self.running.pop(name)
+        process.send_signal(number)
+        process.wait(20)
+
+    def close(self) -> None:
+        for process in self.running.values():
+            process.kill()
+        for process in self.running.values():
+            process.wait(20)
+
+    def site(self, name: str) -> Path:
+        return self.folder / f"site-{name}"
+
+    def log(self, name: str) -> str:
+        path = self.root / f"{name}.log"
+        return path.read_text() if path.exists() else ""
+
+    def experiment(self, name: str, rounds: int, settings: str = "", algorithms: str = PERINVFL, seed: int = 0) -> Path:
+        file = self.root / f"{name}.toml"
+        file.write_text(
+            EXPERIMENT.format(name=name, rounds=rounds, settings=settings, algorithms=algorithms, seed=seed)
+        )
+        return file
+
+    def begin(self, file: Path, *more: str) -> "subprocess.Popen[str]":
+        """A run in a process of its own."""
+        line = command("federation", "run", self.folder, file, *more)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        return subprocess.Popen(line, env=self.environment(), **pipes)  # type: ignore[call-overload]
+
+    def run(self, file: Path, *more: str) -> str:
+        process = self.begin(file, *more)
+        printed, _ = process.communicate(timeout=300)
+        logs = "\n".join(self.log(name)[-2000:] for name in ("up", *SITES))
+        assert process.returncode == 0, printed + logs
+        return printed
+
+    def records(self, file: Path) -> list[Path]:
+        return sorted((self.folder / "server" / "runs" / file.stem).iterdir())

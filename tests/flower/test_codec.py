@@ -1,0 +1,126 @@
+"""What travels comes out as it went in, and what cannot be true is refused by name."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from flower.inprocess import over_the_wire
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perinvfl.algorithms.base import Upload
+from perinvfl.flower import codec
+from perinvfl.flower.codec import Rejected
+from perinvfl.flower.site import Assignment
+from perinvfl.tree import Params
+
+NU: Params = {"0.weight": torch.randn(3, 4), "0.bias": torch.randn(3), "1.weight": torch.randn(1, 3)}
+ASKED = Assignment("run", {"seed": 0, "data": {"p": [0.1, [0.2]]}}, 2, 4, 3, 7, 5, 0.1 + 0.2, (1.5, 2.0))
+
+
+def upload() -> Upload:
+    return Upload({name: torch.randn_like(leaf) for name, leaf in NU.items()}, torch.tensor(0.1))
+
+
+def test_there_and_back() -> None:
+    assignment, nu, task = codec.decode_assignment(
+        over_the_wire(codec.encode_assignments({2: ASKED}, NU, {"tell_samples": True})[2])
+    )
+    assert assignment == ASKED and task["tell_samples"] is True
+    assert list(nu) == list(NU) and all(torch.equal(nu[name], NU[name]) for name in NU)
+    sent = upload()
+    got, rest = codec.decode_upload(
+        over_the_wire(codec.encode_upload(sent, True, 12)), NU, largest=1e6, told={"risk", "samples"}
+    )
+    assert all(torch.equal(got.update[name], sent.update[name]) for name in NU)
+    assert torch.equal(got.risk, sent.risk) and rest == {"samples": 12}
+    quiet, _ = codec.decode_upload(codec.encode_upload(sent, False, None), NU, 1e6, set())
+    assert math.isnan(quiet.risk)
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=20))
+def test_every_finite_number_survives(numbers: list[float]) -> None:
+    nu = {"w": torch.tensor(numbers)}
+    assert torch.equal(codec.decode_params(codec.encode_params(nu), nu)["w"], nu["w"])
+
+
+def test_an_upload_is_as_large_as_the_model() -> None:
+    nu = {"w": torch.zeros(400, 400)}
+    content = codec.encode_upload(Upload(nu, torch.tensor(0.0)), True, None)
+    assert codec.size(content) == 4 * 400 * 400
+
+
+def spoiled(flat: torch.Tensor, dtype: str = "float32", shape: tuple[int, ...] | None = None) -> RecordDict:
+    content = codec.encode_upload(upload(), True, None)
+    array = Array(dtype, shape or (flat.numel(),), codec.RAW, flat.numpy().tobytes())
+    content[codec.UPDATE] = ArrayRecord({codec.FLAT: array})
+    return content
+
+
+def with_part(name: str, record: ArrayRecord | MetricRecord | ConfigRecord) -> RecordDict:
+    content = codec.encode_upload(upload(), True, None)
+    content[name] = record
+    return content
+
+
+FINE = torch.zeros(18)
+BAD = {
+    "NaN": spoiled(torch.full((18,), math.nan)),
+    "infinite": spoiled(torch.full((18,), -math.inf)),
+    "norm": spoiled(torch.full((18,), 1e30)),
+    r"shape \[36\]": spoiled(torch.zeros(36)),
+    r"shape \[3, 6\]": spoiled(FINE, shape=(3, 6)),
+    "8 bytes for 18": spoiled(torch.zeros(2), shape=(18,)),
+    "type float64": spoiled(FINE.double(), dtype="float64"),
+    "the arrays other": with_part(codec.UPDATE, ArrayRecord({"other": Array("float32", (0,), codec.RAW, b"")})),
+    "the parts update, told, more": with_part("more", MetricRecord({"x": 1})),
+    "the parts none": RecordDict(),
+    "does not tell": with_part(codec.TOLD, MetricRecord({})),
+    "not a finite number": with_part(codec.TOLD, MetricRecord({"risk": math.nan})),
+    "a risk that is not": with_part(codec.TOLD, MetricRecord({"risk": [1.0, 2.0]})),
+    "has the parts": with_part(codec.UPDATE, ConfigRecord({"x": "y"})),
+}
+
+
+@pytest.mark.parametrize("says", BAD)
+def test_what_cannot_be_true_is_refused_by_name(says: str) -> None:
+    with pytest.raises(Rejected, match=says):
+        codec.decode_upload(over_the_wire(BAD[says]), NU, largest=1e6, told={"risk"})
+
+
+def test_samples_that_cannot_be() -> None:
+    for samples in (0, -5):
+        with pytest.raises(Rejected, match="samples"):
+            codec.decode_upload(codec.encode_upload(upload(), True, samples), NU, 1e6, {"risk", "samples"})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        RecordDict(),
+        RecordDict({codec.TASK: ConfigRecord({"assignment": "{", "layout": "{}"})}),
+        RecordDict({codec.TASK: ConfigRecord({"assignment": '{"run": 1}', "layout": "{}"})}),
+        RecordDict({codec.TASK: ConfigRecord({"layout": "{}"})}),
+    ],
+)
+def test_what_is_no_assignment(content: RecordDict) -> None:
+    with pytest.raises(Rejected, match="is not an assignment"):
+        codec.decode_assignment(content)
+
+
+def test_a_site_refuses_a_model_that_is_not_finite() -> None:
+    broken = NU | {"0.bias": torch.full((3,), math.nan)}
+    with pytest.raises(Rejected, match="NaN"):
+        codec.decode_assignment(codec.encode_assignments({2: replace(ASKED)}, broken, {})[2])
+
+
+def test_scores() -> None:
+    good = codec.encode_table({"personal": {"0.1": 0.5}, "global": {"0.1": 1}})
+    assert codec.decode_scores(good, ["personal", "global"], ["0.1"])["personal"] == {"0.1": 0.5}
+    for bad in ({}, {"personal": 3}, {"personal": {"0.1": "x"}}, {"personal": {"0.1": -1}}, {"personal": {"0.2": 1}}):
+        with pytest.raises(Rejected):
+            codec.decode_scores(codec.encode_table(bad), ["personal"], ["0.1"])
+    with pytest.raises(Rejected, match="not a table"):
+        codec.decode_table(RecordDict())

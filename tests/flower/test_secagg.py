@@ -1,0 +1,152 @@
+"""Secure aggregation: the plain mean to 1e-5, whoever drops out, and masks that hide what they cover."""
+
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from flower.inprocess import InProcess
+from flower.test_parity import deploy, simulate, trial_of
+from flwr.app import RecordDict
+from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key, Stage
+
+from perinvfl import tree
+from perinvfl.errors import UserError
+from perinvfl.flower import secagg
+from perinvfl.flower.codec import Rejected
+from perinvfl.flower.post import Answer
+from perinvfl.flower.settings import FederationSettings, check_together
+from perinvfl.records import read_events
+
+SECRET = FederationSettings(patience=1.0, secure_aggregation=True, poll=0.01)
+
+
+def test_the_sum_is_the_plain_mean_and_no_single_update_is_seen(tmp_path: Path) -> None:
+    trial = trial_of("perinvfl")
+    vectors: list[numpy.ndarray] = []
+
+    def look(kind: str, client: int, round: int, answer: Answer) -> Answer:
+        if kind == "train":
+            assert isinstance(answer, RecordDict) and "update" not in answer
+            if secagg.MASKED in answer:
+                assert dict(answer.metric_records["told"]) == {}
+                vectors.append(numpy.frombuffer(answer.array_records["masked"]["vector"].data, dtype="<u4"))
+        return answer
+
+    rounds = deploy(trial, tmp_path, SECRET, InProcess(tmp_path, 4, look))
+    simulation = simulate(trial)
+    for left, right in zip(rounds.server.params.values(), simulation.server.params.values(), strict=True):
+        torch.testing.assert_close(left, right[0], rtol=0, atol=1e-5)
+    assert len(vectors) == 20
+    # As large as the model and one number more, and spread over the whole range as only masks would be.
+    size = sum(leaf.numel() for leaf in rounds.server.params.values())
+    assert all(vector.size == size + 1 for vector in vectors)
+    spread = numpy.concatenate(vectors).astype(float) / 2**32
+    assert abs(spread.mean() - 0.5) < 0.02 and abs(spread.var() - 1 / 12) < 0.01
+    (evaluation,) = [e for e in read_events(rounds.folder / "events.jsonl") if e["event"] == "evaluation"][-1:]
+    assert len(set(evaluation["risks"])) == 1  # the mean, for everybody
+
+
+@pytest.mark.parametrize("stage", [Stage.SETUP, Stage.SHARE_KEYS, Stage.COLLECT_MASKED_VECTORS, Stage.UNMASK])
+def test_a_site_may_drop_out_at_any_stage(stage: str, tmp_path: Path) -> None:
+    """Whether it is lost before its vector counts or after, the mean is that of the sites whose vectors came."""
+    stages = list(Stage.all())
+    seen = [0]
+
+    class Counting(InProcess):
+        def ask(self, kind, questions, round, timeout, heard=None):  # type: ignore[no-untyped-def]
+            if kind == "train":
+                seen[0] += 1
+            return super().ask(kind, questions, round, timeout, heard)
+
+    def drop(kind: str, client: int, round: int, answer: Answer) -> Answer | None:
+        return None if kind == "train" and client == 1 and (seen[0] - 1) % 4 == stages.index(stage) else answer
+
+    trial = trial_of("fedavg", rounds=2)
+    rounds = deploy(trial, tmp_path / "secret", SECRET, Counting(tmp_path / "secret", 4, drop))
+    counts = stage == Stage.UNMASK
+    assert rounds.used == ([1, 1, 1, 1] if counts else [1, -1, 1, 1])
+
+    def lose(kind: str, client: int, round: int, answer: Answer) -> Answer | None:
+        return answer if counts or kind != "train" or client != 1 else None
+
+    plain = deploy(trial, tmp_path / "plain", FederationSettings(), InProcess(tmp_path / "plain", 4, lose))
+    for left, right in zip(rounds.server.params.values(), plain.server.params.values(), strict=True):
+        torch.testing.assert_close(left, right, rtol=0, atol=1e-5)
+
+
+def test_with_too_few_sites_left_the_round_is_asked_again(tmp_path: Path) -> None:
+    tries = [0]
+
+    def lose(kind: str, client: int, round: int, answer: Answer) -> Answer | None:
+        if kind == "train" and isinstance(answer, RecordDict) and secagg.MASKED in answer:
+            tries[0] += client == 0
+            return None if tries[0] == 1 and client else answer
+        return answer
+
+    rounds = deploy(trial_of("fedavg", rounds=1), tmp_path, SECRET, InProcess(tmp_path, 4, lose))
+    assert tries[0] == 2 and rounds.used == [0, 0, 0, 0]
+    undone = [event for event in read_events(rounds.folder / "events.jsonl") if event["event"] == "undone"]
+    assert len(undone) == 1 and "3 are needed" in undone[0]["why"]
+
+
+def test_answers_that_are_none_leave_a_site_out(tmp_path: Path) -> None:
+    def spoil(kind: str, client: int, round: int, answer: Answer) -> Answer | None:
+        if kind == "train" and client == 2 and isinstance(answer, RecordDict):
+            return RecordDict()
+        return answer
+
+    rounds = deploy(trial_of("fedavg", rounds=1), tmp_path, SECRET, InProcess(tmp_path, 4, spoil))
+    assert rounds.used == [0, 0, -1, 0]
+    assert any("does not give" in e["why"] for e in read_events(rounds.folder / "events.jsonl") if "why" in e)
+
+
+def test_a_server_may_not_have_both_secrets_of_a_site(tmp_path: Path) -> None:
+    """Asked for the seed and for the key of one site, a site refuses."""
+
+    class Greedy(InProcess):
+        def ask(self, kind, questions, round, timeout, heard=None):  # type: ignore[no-untyped-def]
+            for content in questions.values():
+                record = content.config_records.get(RECORD_KEY_CONFIGS, {})
+                if record.get(Key.STAGE) == Stage.UNMASK:
+                    record[Key.DEAD_NODE_ID_LIST] = list(record[Key.ACTIVE_NODE_ID_LIST])
+            return super().ask(kind, questions, round, timeout, heard)
+
+    with pytest.raises(UserError, match="still no word"):
+        deploy(trial_of("fedavg", rounds=1), tmp_path, SECRET, Greedy(tmp_path, 4))
+    events = read_events(next((tmp_path / "runs").rglob("events.jsonl")))
+    assert any("both secrets" in event.get("why", "") for event in events if event["event"] == "left out")
+
+
+def test_groupdro_is_refused_unless_risks_may_be_seen(tmp_path: Path) -> None:
+    trial = trial_of("groupdro")
+    with pytest.raises(UserError, match="risks_may_be_seen = true"):
+        check_together(SECRET, trial, 4)
+    seen = FederationSettings(patience=1.0, secure_aggregation=True, risks_may_be_seen=True)
+    check_together(seen, trial, 4)
+    rounds, simulation = deploy(trial, tmp_path, seen), simulate(trial)
+    torch.testing.assert_close(rounds.server.weights, simulation.server.weights[0], rtol=0, atol=1e-5)
+    for left, right in zip(rounds.server.params.values(), simulation.server.params.values(), strict=True):
+        torch.testing.assert_close(left, right[0], rtol=0, atol=1e-5)
+    with pytest.raises(UserError, match="at least 3 sites"):
+        check_together(SECRET, trial_of("fedavg", clients=2), 2)
+    with pytest.raises(UserError, match="uniform"):
+        check_together(SECRET, trial_of("fedavg", weights="samples"), 4)
+
+
+def test_together_with_differential_privacy(tmp_path: Path) -> None:
+    both = FederationSettings(patience=1.0, secure_aggregation=True, noise_multiplier=1e-6, noise_clip=1e3)
+    trial = trial_of("ditto", rounds=2)
+    rounds, simulation = deploy(trial, tmp_path, both), simulate(trial)
+    for left, right in zip(rounds.server.params.values(), simulation.server.params.values(), strict=True):
+        torch.testing.assert_close(left, right[0], rtol=0, atol=2e-2)
+    assert all(torch.isfinite(leaf).all() for leaf in tree.leaves(rounds.server))
+
+
+def test_masks_are_a_stream_of_their_secret() -> None:
+    assert numpy.array_equal(secagg.mask(b"x" * 32, 100), secagg.mask(b"x" * 32, 200)[:100])
+    assert not numpy.array_equal(secagg.mask(b"x" * 32, 100), secagg.mask(b"y" * 32, 100))
+    numbers = numpy.array([-9.0, -8.0, 0.0, 1e-7, 8.0, 9.0], dtype=numpy.float32)
+    assert secagg.quantize(numbers, 8.0, 2**29).tolist() == [0, 0, 2**28, 2**28 + 3, 2**29, 2**29]
+    with pytest.raises(Rejected, match="not a masked update"):
+        secagg._decode(RecordDict(), 3)

@@ -22,6 +22,7 @@ class Samples(NamedTuple):
     x: Tensor
     y: Tensor
     context: Tensor
+    offset: Tensor  # added to the logits while training; 0 but where a shortcut is discounted
 
 
 Batch = Callable[[int], Samples]  # the samples of the n-th step
@@ -32,8 +33,33 @@ def samples_of(federation: Federation) -> list[Samples]:
     for x, y, context in zip(*federation.train, strict=True):
         real = context >= 0
         labels = y[real] if federation.task == "multiclass" else y[real].double()
-        shares.append(Samples(x[real].double(), labels, context[real]))
+        own, offset = context[real], torch.zeros(int(real.sum()), dtype=torch.float64)
+        if federation.split == "discount":
+            offset = torch.tensor(shortcut_offsets(labels.tolist(), own.tolist()), dtype=torch.float64)
+        if federation.split in ("discount", "judge"):
+            own = torch.tensor([number // 2 for number in own.tolist()])
+        shares.append(Samples(x[real].double(), labels, own, offset))
     return shares
+
+
+def log_odds_of_answers(y: list[float], context: list[int]) -> dict[int, float]:
+    """By what the reference model said: log P(y = 1 | said) / P(y = 0 | said) less the log-odds of y, by counting.
+
+    An odd context says that the reference model was wrong; each count is one larger than it is.
+    """
+    counts = {(said, label): 1 for said in (0, 1) for label in (0, 1)}
+    labels = {0: 1, 1: 1}
+    for label, number in zip(map(int, y), context, strict=True):
+        counts[1 - label if number % 2 else label, label] += 1
+        labels[label] += 1
+    prior = math.log(labels[1] / labels[0])
+    return {said: math.log(counts[said, 1] / counts[said, 0]) - prior for said in (0, 1)}
+
+
+def shortcut_offsets(y: list[float], context: list[int]) -> list[float]:
+    """What the discount adds to the logit of each sample."""
+    odds = log_odds_of_answers(y, context)
+    return [odds[1 - int(label) if number % 2 else int(label)] for label, number in zip(y, context, strict=True)]
 
 
 def network(named: dict[str, Tensor]) -> nn.Sequential:
@@ -89,9 +115,13 @@ def irm_penalty(task: str, logits: Tensor, y: Tensor, own: Tensor, paired: bool)
     return scale_gradient(task, logits[even], y[even]) * scale_gradient(task, logits[odd], y[odd])
 
 
+def predict(model: nn.Module, batch: Samples) -> Tensor:
+    return model(batch.x) + batch.offset[:, None]
+
+
 def irm_loss(task: str, model: nn.Module, batch: Samples, weight: float, paired: bool, by_context: bool) -> Tensor:
     """Σ_e R_e + λ‖∇_w R_e‖², over the contexts e in the batch or over the batch as one context."""
-    logits = model(batch.x)
+    logits = predict(model, batch)
     labels = batch.context if by_context else torch.zeros_like(batch.context)
     total = torch.zeros((), dtype=logits.dtype)
     for context in sorted(set(labels.tolist())):
@@ -102,7 +132,16 @@ def irm_loss(task: str, model: nn.Module, batch: Samples, weight: float, paired:
 
 
 def risk(task: str, model: nn.Module, batch: Samples) -> Tensor:
-    return mean_loss(task, model(batch.x), batch.y)
+    return mean_loss(task, predict(model, batch), batch.y)
+
+
+def context_risks(task: str, model: nn.Module, batch: Samples) -> dict[int, Tensor]:
+    """The risk of each context in the batch."""
+    logits, risks = predict(model, batch), {}
+    for context in sorted(set(batch.context.tolist())):
+        own = batch.context == context
+        risks[context] = mean_loss(task, logits[own], batch.y[own])
+    return risks
 
 
 def norm_squared(model: nn.Module) -> Tensor:
@@ -193,10 +232,14 @@ class FedAvg:
 
     def client(self, i: int, batch: Batch) -> float:
         """R local steps of the client's copy of ν; gives back R(ν^t; D_i)."""
-        first = risk(self.task, self.local[i], batch(0)).item()
+        first = self.told(i, batch(0))
         for r in range(self.set.local_steps):
             descend(self.local_optimizer[i], self.global_loss(i, batch(r)))
         return first
+
+    def told(self, i: int, batch: Samples) -> float:
+        """The one number that the server hears: R(ν^t; D_i)."""
+        return risk(self.task, self.nu, batch).item()
 
     def global_loss(self, i: int, batch: Samples) -> Tensor:
         return risk(self.task, self.local[i], batch) + self.set.l2 * norm_squared(self.local[i])
@@ -276,6 +319,55 @@ class GroupDRO(FedAvg):
         self.q = [value / sum(raised) for value in raised]
 
 
+class GroupDROContexts(GroupDRO):
+    """Over inferred contexts: the client's weight is shared among its contexts, q_i s_ij, with Σ_j s_ij = 1.
+
+    s_ij ∝ s_ij exp(η_q R_ij) after the client's round, R_ij the risk at ν^t, 0 where a mini-batch does not hold j. The
+    server hears Σ_j s_ij R_ij.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        own = [sorted(set(share.context.tolist())) for share in self.samples]
+        self.share = [{context: 1 / len(contexts) for context in contexts} for contexts in own]
+        self.heard: dict[int, float] = {}  # R_ij of the client at work
+
+    def told(self, i: int, batch: Samples) -> float:
+        self.heard = {context: r.item() for context, r in context_risks(self.task, self.nu, batch).items()}
+        return sum(self.share[i][context] * r for context, r in self.heard.items())
+
+    def client(self, i: int, batch: Batch) -> float:
+        told = super().client(i, batch)
+        raised = {c: s * math.exp(self.set.group_step * self.heard.get(c, 0.0)) for c, s in self.share[i].items()}
+        self.share[i] = {context: value / sum(raised.values()) for context, value in raised.items()}
+        return told
+
+    def global_loss(self, i: int, batch: Samples) -> Tensor:
+        loss = self.set.l2 * norm_squared(self.local[i])
+        for context, r in context_risks(self.task, self.local[i], batch).items():
+            loss = loss + self.clients * self.q[i] * self.share[i][context] * r
+        return loss
+
+
+class VREx(FedAvg):
+    """Krueger et al. 2021 over clients: (1 + 2λ(R_i − mean R)) R_i, the bracket from the round a client was last in."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.ahead = [0.0] * self.clients  # R_i − mean R
+
+    def global_loss(self, i: int, batch: Samples) -> Tensor:
+        weight = self.set.penalty_weight
+        loss = (1 + 2 * weight * self.ahead[i]) * risk(self.task, self.local[i], batch)
+        loss = loss + self.set.l2 * norm_squared(self.local[i])
+        return loss / (weight if self.set.rescale and weight > 1 else 1.0)
+
+    def after_round(self, risks: dict[int, float]) -> None:
+        mean = sum(risks.values()) / len(risks)
+        for i, r in risks.items():
+            self.ahead[i] = r - mean
+
+
 class Scheduled(FedAvg):
     """λ_t = min(λ, 1) before warmup_rounds, then λ; Adam forgets when it changes."""
 
@@ -301,6 +393,15 @@ class IRM(Scheduled):
     def global_loss(self, i: int, batch: Samples) -> Tensor:
         model = self.local[i]
         loss = irm_loss(self.task, model, batch, self.weight(), self.paired, by_context=False)
+        return (loss + self.set.l2 * norm_squared(model)) / self.divisor()
+
+
+class IRMContexts(IRM):
+    """IRM with every inferred context of a client an environment, each counting alike."""
+
+    def global_loss(self, i: int, batch: Samples) -> Tensor:
+        model = self.local[i]
+        loss = irm_loss(self.task, model, batch, self.weight(), self.paired, by_context=True)
         return (loss + self.set.l2 * norm_squared(model)) / self.divisor()
 
 
@@ -333,7 +434,7 @@ class PerInvFLBase(Personalized):
                 descend(self.theta_optimizer[i], self.personal_loss(i, batch(step)))  # l. 8
                 step += 1
             if r == 0:
-                first = risk(self.task, self.nu, batch(step)).item()
+                first = self.told(i, batch(step))
             descend(self.local_optimizer[i], self.global_loss(i, batch(step)))  # l. 10
             step += 1
         return first
@@ -372,15 +473,28 @@ class PerInvFLGroupDRO(PerInvFLBase, GroupDRO):
 
     def personal_loss(self, i: int, batch: Samples) -> Tensor:
         """Σ_j q_j R_j over the contexts in the batch, q raised first. An absent context's odds do not change."""
-        logits, q = self.theta[i](batch.x), self.local_q[i]
-        risks = {}
-        for context in sorted(set(batch.context.tolist())):
-            own = batch.context == context
-            risks[context] = mean_loss(self.task, logits[own], batch.y[own])
+        q, risks = self.local_q[i], context_risks(self.task, self.theta[i], batch)
         before = sum(q[context] for context in risks)
         raised = {context: q[context] * math.exp(self.set.group_step * r.item()) for context, r in risks.items()}
         shares = {context: value / sum(raised.values()) for context, value in raised.items()}
         for context, share in shares.items():
             q[context] = share * before
-        loss = sum((shares[context] * r for context, r in risks.items()), torch.zeros((), dtype=logits.dtype))
-        return loss + self.pulls(i)
+        return sum((shares[context] * r for context, r in risks.items()), self.pulls(i))
+
+
+class PerInvFLIRMContexts(PerInvFLIRM, IRMContexts):
+    """Over inferred contexts, ν's loss as well as θ_i's."""
+
+
+class PerInvFLGroupDROContexts(GroupDROContexts, PerInvFLGroupDRO):
+    """Likewise."""
+
+
+class LatePerInvFLIRM(PerInvFLIRM):
+    """θ_i starts from ν^t, its moments forgotten, in the rounds up to `personal_after`."""
+
+    def client(self, i: int, batch: Batch) -> float:
+        if self.t <= self.set.personal_after:
+            overwrite(self.theta[i], self.nu)
+            self.theta_optimizer[i] = self.new_theta_optimizer(i)
+        return super().client(i, batch)

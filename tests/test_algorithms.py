@@ -7,10 +7,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from perinvfl.algorithms import ALGORITHMS, FTFA, IRM, IRMFT, IRML2, Alone, Ditto, FedAvg, GroupDRO, PerInvFL, PFedMe
+from perinvfl.algorithms import (
+    ALGORITHMS,
+    FTFA,
+    IRM,
+    IRMFT,
+    IRML2,
+    Alone,
+    Ditto,
+    FedAvg,
+    GroupDRO,
+    PerInvFL,
+    PFedMe,
+    VREx,
+)
 from perinvfl.algorithms.base import Algorithm
 from perinvfl.data.random import random_federation
-from perinvfl.federation import Federation, Task
+from perinvfl.federation import ContextUse, Federation, Task
 from perinvfl.models import ModelSettings
 from perinvfl.simulate import Simulation, Training
 from tests import reference
@@ -57,8 +70,31 @@ CASES = {
     "perinvfl_groupdro": Case(
         PerInvFL, reference.PerInvFLGroupDRO, STEPS | {"invariance": "groupdro"}, BETAS[0] | DRO[0], BETAS[1] | DRO[1]
     ),
+    "perinvfl_late": Case(
+        PerInvFL,
+        reference.LatePerInvFLIRM,
+        STEPS | {"warmup_rounds": 0},
+        {"beta": 0.1, "penalty_weight": 20.0, "personal_after": 1},
+        {"beta": 0.4, "penalty_weight": 3.0, "personal_after": 2},
+    ),
+    "vrex": Case(VREx, reference.VREx, {"local_steps": 2}, {"penalty_weight": 5.0}, {"penalty_weight": 0.5}),
+    "vrex_unscaled": Case(
+        VREx, reference.VREx, {"local_steps": 2, "rescale": False}, {"penalty_weight": 2.0}, {"penalty_weight": 0.5}
+    ),
 }
 PENALIZED = ("irm", "irm_unscaled", "irm_ft", "irm_l2", "perinvfl_irm")
+
+# What runs over contexts inferred to be balanced, and what is trained with a shortcut discounted.
+BALANCED = {
+    name: CASES[name]._replace(reference=slow)
+    for name, slow in {
+        "irm": reference.IRMContexts,
+        "groupdro": reference.GroupDROContexts,
+        "perinvfl_irm": reference.PerInvFLIRMContexts,
+        "perinvfl_groupdro": reference.PerInvFLGroupDROContexts,
+    }.items()
+}
+DISCOUNTED = ("fedavg", "perinvfl_irm", "perinvfl_groupdro", "ftfa")
 
 
 def settings_of(case: Case, optimizer: str) -> list[Algorithm]:
@@ -91,6 +127,24 @@ def federations_of(task: Task, contexts: int, apart: bool) -> list[Federation]:
         random_federation(clients=4, contexts=contexts, samples=18, shape=(3,), task=task, outputs=outputs, seed=seed)
         for seed in ((1, 2) if apart else (1,))
     ]
+
+
+def split_by_hand(federation: Federation, use: ContextUse) -> Federation:
+    """Contexts as a reference model would leave them that errs at some samples of each client and at none of the last.
+
+    Clients have different sizes, so that all but the first are padded.
+    """
+    context = federation.train.context.clone()
+    for i, row in enumerate(context.tolist()):
+        for place, given in enumerate(row):
+            wrong = (5 * place + i) % 3 == 0 and i < len(context) - 1
+            context[i, place] = -1 if given < 0 else 2 * given + wrong
+    return dataclasses.replace(
+        federation,
+        train=federation.train._replace(context=context),
+        contexts=2 * federation.contexts if use == "balance" else federation.contexts,
+        split=use,
+    )
 
 
 def run_reference(
@@ -145,8 +199,13 @@ def compare(case: Case, optimizer: str, training: dict[str, Any], federations: l
             if isinstance(run, reference.GroupDRO):
                 q = simulation.server.weights[trial].double()
                 torch.testing.assert_close(q, torch.tensor(run.q).double(), msg=label_of(label, "q"), **close)
+            if isinstance(run, reference.VREx):
+                ahead = simulation.server.weights[trial].double()
+                torch.testing.assert_close(ahead, torch.tensor(run.ahead).double(), msg=label_of(label, "R_i"), **close)
             if isinstance(run, reference.PerInvFLGroupDRO):
-                compare_local_weights(simulation, run, trial, close)
+                compare_local_weights(simulation, "q", run.local_q, trial, close)
+            if isinstance(run, reference.GroupDROContexts):
+                compare_local_weights(simulation, "shares", run.share, trial, close)
     if case.algorithm is not Alone:  # the runs above did move
         moved = simulations["loop"].server.params
         assert all((moved[name] - leaf).abs().max() > 1e-3 for name, leaf in start.items())
@@ -159,11 +218,11 @@ def label_of(label: str, what: str) -> Any:
 
 
 def compare_local_weights(
-    simulation: Simulation, run: reference.PerInvFLGroupDRO, trial: int, close: dict[str, Any]
+    simulation: Simulation, kind: str, weights: list[dict[int, float]], trial: int, close: dict[str, Any]
 ) -> None:
     states: Any = simulation.store.take(torch.arange(4).expand(2, -1))
-    for i, expected in enumerate(run.local_q):
-        q = states[trial][i].weights["q"] if isinstance(states, list) else states.weights["q"][trial, i]
+    for i, expected in enumerate(weights):
+        q = states[trial][i].weights[kind] if isinstance(states, list) else states.weights[kind][trial, i]
         own = torch.tensor([q[context] for context in expected]).double()
         torch.testing.assert_close(own / own.sum(), torch.tensor(list(expected.values())).double(), **close)
 
@@ -196,6 +255,34 @@ def test_other_tasks_equal_the_reference(name: str, task: Task, batch_size: int)
         gentle = {"learning_rate": 0.005} | ({"personal_learning_rate": 0.002} if case.algorithm is PerInvFL else {})
         case = case._replace(shared=case.shared | gentle)
     compare(case, "sgd", {"batch_size": batch_size, "weights": "samples"}, federations_of(task, 2, False))
+
+
+@pytest.mark.parametrize("batch_size", [0, 12])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("name", BALANCED)
+def test_balanced_contexts_equal_the_reference(name: str, optimizer: str, batch_size: int) -> None:
+    case = BALANCED[name]
+    training: dict[str, Any] = {"batch_size": batch_size, "weights": "samples" if optimizer == "sgd" else "uniform"}
+    if batch_size and (optimizer == "sgd" or name not in PENALIZED):
+        training["fraction"] = 0.6
+    given = federations_of("binary", 2 if batch_size == 0 else 1, apart=batch_size > 0)
+    compare(case, optimizer, training, [split_by_hand(federation, "balance") for federation in given])
+
+
+@pytest.mark.parametrize("name", BALANCED)
+def test_balanced_contexts_of_several_classes_equal_the_reference(name: str) -> None:
+    (given,) = federations_of("multiclass", 2, apart=False)
+    compare(BALANCED[name], "sgd", {}, [split_by_hand(given, "balance")])
+
+
+@pytest.mark.parametrize("batch_size", [0, 12])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("name", DISCOUNTED)
+def test_a_discounted_shortcut_equals_the_reference(name: str, optimizer: str, batch_size: int) -> None:
+    given = federations_of("binary", 2, apart=batch_size > 0)
+    federations = [split_by_hand(federation, "discount") for federation in given]
+    assert all(share.offset.abs().max() > 0.1 for share in reference.samples_of(federations[0]))
+    compare(CASES[name], optimizer, {"batch_size": batch_size}, federations)
 
 
 @pytest.mark.parametrize("name", ["irm", "irm_l2", "perinvfl_irm"])

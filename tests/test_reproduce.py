@@ -1,15 +1,17 @@
 """A published table from end to end, at a tiny size: search, clients left out, fresh seeds, every rule's table."""
 
+import copy
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from perinvfl.cli import call
 from perinvfl.experiment import Effort, read_experiment
-from perinvfl.records import read_packed
-from perinvfl.reproduce import CHOSEN, LEFT_OUT, SEARCH, Published, read_published, reproduce
-from perinvfl.select import RULES
+from perinvfl.records import pack, read_packed
+from perinvfl.reproduce import CHOSEN, LEFT_OUT, SEARCH, Published, method_of, read_published, reproduce, setting_of
+from perinvfl.select import RULES, view
 
 FILE = """
 name = "small"
@@ -53,11 +55,17 @@ def test_every_method_gets_the_same(made: tuple[Path, Published, list[str]]) -> 
     assert len(read_packed(folder / "out" / SEARCH)) == 3 * 3
     assert len(read_packed(folder / "out" / LEFT_OUT)) == 3 * 2 * 4  # methods, finalists, clients
     for method in ("FedAvg", "PerInvFL", "Shape only"):
-        for rule in RULES:
+        for rule in published.rules():
             choice = published.choices(rule)[method]
             fresh = published.runs_of(method, choice.setting)
             assert [run.start["asked"]["seed"] for run in fresh] == [101, 102]
             assert published.runs_of(method, choice.last_setting)
+
+
+def test_rules_are_those_that_find_something(made: tuple[Path, Published, list[str]]) -> None:
+    _, published, _ = made
+    assert published.rules() == ["source", "leave-one-client-out", "oracle"]  # no context was inferred here
+    assert Published(published.search, [], []).rules() == ["source", "oracle"]
 
 
 def test_left_out_runs_hold_no_test_result(made: tuple[Path, Published, list[str]]) -> None:
@@ -76,7 +84,14 @@ def test_what_is_there_is_not_made_again(made: tuple[Path, Published, list[str]]
     assert [run.events for run in again.chosen] == [run.events for run in published.chosen]
 
 
-@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_that_finds_nothing_makes_no_table(
+    made: tuple[Path, Published, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(["table", str(made[0] / "out"), "--rule", "worst-inferred-context"]) == 2
+    assert "nothing that the rule worst-inferred-context looks at" in capsys.readouterr().err.replace("\n", " ")
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "worst-inferred-context"])
 def test_the_table_of_each_rule(
     rule: str, made: tuple[Path, Published, list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,3 +120,128 @@ def test_the_committed_tables_are_there() -> None:
                 assert len(published.runs_of(method, choice.setting)) == 5
                 assert len(published.runs_of(method, choice.last_setting)) == 5
     assert (Path(__file__).parent.parent / "results" / "rc_mnist" / CHOSEN).exists()
+
+
+# Contexts inferred ---------------------------------------------------------------------------------------------
+
+INFERRED = """
+name = "inferred"
+[search]
+trials = 3
+finalists = 2
+leave_out = false
+seeds = [101, 102]
+[data]
+benchmark = "rc_mnist"
+train_per_client = 60
+test_per_client = 40
+holdout = 20
+[contexts]
+infer = "hard"
+use = "judge"
+reference_rounds = 3
+reference_rate = 0.01
+[model]
+hidden = [8]
+[training]
+rounds = 4
+evaluate_every = 2
+[[algorithm]]
+name = "fedavg"
+[[algorithm]]
+name = "perinvfl"
+label = "Balanced"
+contexts.use = "balance"
+personal_optimizer = "adam"
+l2 = {from = 1e-4, to = 1e-3}
+[[algorithm]]
+name = "fedavg"
+label = "Shape only"
+data.grayscale = true
+contexts.infer = "given"
+"""
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Published]:
+    folder = tmp_path_factory.mktemp("judged")
+    (folder / "inferred.toml").write_text(INFERRED)
+    experiment = read_experiment(folder / "inferred.toml")
+    return folder / "out", reproduce(experiment, folder / "out", experiment.effort, together=64, say=lambda line: None)
+
+
+def test_the_worst_inferred_context_looks_at_fresh_seeds(judged: tuple[Path, Published]) -> None:
+    _, published = judged
+    rule = RULES["worst-inferred-context"]
+    assert published.rules() == ["source", "worst-inferred-context", "oracle"] and not published.left_out
+    assert published.looked_at(RULES["oracle"]) is published.chosen
+    seen = {(method_of(run), setting_of(run)) for run in published.looked_at(rule)}
+    assert seen < {(method_of(run), setting_of(run)) for run in published.chosen}
+    assert published.looked_at(RULES["source"]) is published.search
+    choices = published.choices("worst-inferred-context")
+    assert list(choices) == ["FedAvg", "Balanced", "Shape only"]
+    assert choices["Shape only"] == published.choices("source")["Shape only"]  # which has nothing else to look at
+    for method, choice in choices.items():
+        assert [run.start["asked"]["seed"] for run in published.runs_of(method, choice.setting)] == [101, 102]
+    for run in published.search:
+        if method_of(run) == "Balanced":
+            assert 1e-4 <= run.start["asked"]["algorithm"]["l2"] <= 1e-3
+            assert len(run.start["notes"]["reference"]["wrong"]) == 4
+
+
+def test_its_choice_does_not_change_with_test_results(judged: tuple[Path, Published]) -> None:
+    _, published = judged
+    other = copy.deepcopy(published)
+    for run in [*other.search, *other.chosen]:
+        for event in run.evaluations:
+            for kind in ("personal", "global"):
+                for case in [case for case in event.get(kind, {}) if not case.startswith("validation")]:
+                    event[kind][case] = [1 - value for value in event[kind][case]]
+    for rule in ("source", "worst-inferred-context"):
+        assert other.choices(rule) == published.choices(rule)
+
+
+def test_the_oracle_brings_it_no_candidate(judged: tuple[Path, Published]) -> None:
+    """A setting that has fresh seeds because its test results were good is not to be had without test results."""
+    _, published = judged
+    searched = Published(published.search, [], [])
+    allowed = set()
+    for name in ("source", "worst-inferred-context"):
+        for method, choice in searched.choices(name).items():
+            allowed |= {(method, choice.setting), (method, choice.last_setting)}
+    for method in published.methods():
+        runs = [run for run in published.search if method_of(run) == method]
+        scored = [(view(RULES["worst-inferred-context"], setting_of(run), [run]), setting_of(run)) for run in runs]
+        best = sorted((-max(seen.scores.values()), number) for seen, number in scored if seen is not None)
+        allowed |= {(method, number) for _, number in best[:2]}  # two finalists, as the file says
+    looked_at = published.looked_at(RULES["worst-inferred-context"])
+    assert {(method_of(run), setting_of(run)) for run in looked_at} == allowed
+
+
+def test_no_published_choice_was_brought_by_the_oracle() -> None:
+    published = read_published(Path(__file__).parent.parent / "results" / "beyond" / "rc_mnist")
+    looked_at = {(method_of(run), setting_of(run)) for run in published.looked_at(RULES["worst-inferred-context"])}
+    made = {(method_of(run), setting_of(run)) for run in published.chosen}
+    assert looked_at < made
+    for method, choice in published.choices("worst-inferred-context").items():
+        assert {(method, choice.setting), (method, choice.last_setting)} <= looked_at
+
+
+def test_its_table_stands_a_client_with_nothing_wrong(
+    judged: tuple[Path, Published], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, published = judged
+    shutil.copytree(folder, tmp_path / "out")
+    fresh = copy.deepcopy(published.chosen)
+    for run in fresh:
+        for event in run.evaluations:
+            for kind in ("personal", "global"):
+                if "validation wrong" in event.get(kind, {}):
+                    event[kind]["validation wrong"][0] = None
+    pack(fresh, tmp_path / "out" / CHOSEN)
+    for rule in published.rules():
+        assert call(["table", str(tmp_path / "out"), "--rule", rule, "--format", "json"]) == 0
+        table = json.loads(capsys.readouterr().out)
+        assert table["rule"] == rule
+        for row in table["rows"]:
+            assert not [case for case in row["cases"] if case.startswith("validation")]

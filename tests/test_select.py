@@ -13,7 +13,7 @@ from perinvfl.select import RULES, Choice, choose, rule_named, view
 
 def run(events: list[dict[str, object]], broken: bool = False) -> Run:
     end: dict[str, object] = {"event": "broken" if broken else "end", "round": 99}
-    return Run(Path("run"), [{"event": "start"}, *events, end])
+    return Run(Path("run"), [{"event": "start", "spectrum": ["0.1", "0.9"]}, *events, end])
 
 
 def evaluation(round: int, validation: float, tests: dict[str, float]) -> dict[str, object]:
@@ -24,6 +24,26 @@ def evaluation(round: int, validation: float, tests: dict[str, float]) -> dict[s
 def search(seed: int) -> list[Run]:
     draw = random.Random(seed).random
     return [run([evaluation(t, draw(), {"0.1": draw(), "0.9": draw()}) for t in (10, 20, 30)]) for _ in range(12)]
+
+
+def judged(seed: int) -> list[Run]:
+    """A search in which held-out data was sorted by a reference model, at two clients."""
+    draw = random.Random(seed).random
+    return [
+        run([inferred(t, [draw(), draw()], [draw(), draw()], {"0.1": draw(), "0.9": draw()}) for t in (10, 20, 30)])
+        for _ in range(12)
+    ]
+
+
+def inferred(
+    round: int, right: list[float | None], wrong: list[float | None], tests: dict[str, float]
+) -> dict[str, object]:
+    event = evaluation(round, 0.5, tests)
+    for kind in ("personal", "global"):
+        cases = event[kind]
+        assert isinstance(cases, dict)
+        cases |= {"validation right": right, "validation wrong": wrong}
+    return event
 
 
 def chosen(rule: str, runs: list[Run]) -> Choice:
@@ -38,7 +58,7 @@ def with_other_tests(runs: list[Run], seed: int) -> list[Run]:
     for one in changed:
         for event in one.evaluations:
             for kind in ("personal", "global"):
-                for case in set(event[kind]) - {"validation"}:
+                for case in set(event[kind]) - {"validation", "validation right", "validation wrong"}:
                     event[kind][case] = [draw() for _ in event[kind][case]]
     return changed
 
@@ -47,6 +67,53 @@ def test_source_cannot_be_influenced_by_test_results() -> None:
     for seed in range(20):
         runs = search(seed)
         assert chosen("source", with_other_tests(runs, seed + 100)) == chosen("source", runs)
+
+
+def test_the_worst_inferred_context_cannot_be_influenced_by_test_results() -> None:
+    rule = "worst-inferred-context"
+    for seed in range(20):
+        runs = judged(seed)
+        other = with_other_tests(runs, seed + 100)
+        assert chosen(rule, other) == chosen(rule, runs)
+        for one in other:  # nor by the names of the test contexts, nor by there being any
+            one.start["spectrum"] = []
+            for event in one.evaluations:
+                event["balanced"] = {"0.1": random.Random(seed).random()}
+                for kind in ("personal", "global"):
+                    event[kind] = {case: row for case, row in event[kind].items() if case.startswith("validation")}
+        assert chosen(rule, other) == chosen(rule, runs)
+    assert len({chosen(rule, judged(seed)).setting for seed in range(20)}) > 3  # it does look at something
+
+
+def test_the_worst_inferred_context_is_the_worse_of_the_means_over_clients() -> None:
+    rule = RULES["worst-inferred-context"]
+
+    def score(right: list[float | None], wrong: list[float | None]) -> float | None:
+        return rule.score(inferred(10, right, wrong, {"0.1": 0.0}), ["0.1"])
+
+    assert score([0.9, 0.7], [0.2, 0.4]) == pytest.approx(0.3)
+    assert score([0.1, 0.3], [0.9, 0.8]) == pytest.approx(0.2)
+    assert score([0.9, 0.7], [None, 0.4]) == pytest.approx(0.4)  # the first client has no sample that was wrong
+    assert score([0.9, None], [None, 0.4]) == pytest.approx(0.4)
+    assert score([0.9, 0.7], [None, None]) is None  # nobody has: nothing to be judged by
+    assert rule.score(evaluation(10, 0.5, {"0.1": 0.9}), ["0.1"]) is None
+
+
+def test_the_worst_inferred_context_judges_the_personal_models_where_there_are_any() -> None:
+    event = inferred(10, [0.9], [0.6], {})
+    event["global"] = {"validation right": [0.1], "validation wrong": [0.1]}
+    assert RULES["worst-inferred-context"].score(event, []) == pytest.approx(0.6)
+    del event["personal"]
+    assert RULES["worst-inferred-context"].score(event, []) == pytest.approx(0.1)
+
+
+def test_the_oracle_looks_at_the_spectrum_alone() -> None:
+    """Neither at test contexts beyond it nor at the held-out data, however it was sorted."""
+    score = RULES["oracle"].score
+    event = inferred(10, [0.0, 0.0], [0.0, None], {"0.1": 0.6, "0.9": 0.8, "1": 0.1})
+    assert score(event, ["0.1", "0.9"]) == pytest.approx(0.6)
+    assert score(event, ["0.9"]) == pytest.approx(0.8)
+    assert score(event, []) is None
 
 
 def test_the_oracle_is_influenced_by_them_and_by_nothing_else() -> None:
@@ -83,5 +150,5 @@ def test_a_broken_run_cannot_be_chosen() -> None:
 
 
 def test_an_unknown_rule_is_one_sentence() -> None:
-    with pytest.raises(UserError, match="rules are source, leave-one-client-out, oracle"):
+    with pytest.raises(UserError, match="rules are source, leave-one-client-out, worst-inferred-context, oracle"):
         rule_named("best")

@@ -36,6 +36,14 @@ def build(cls: type[T], mapping: Any, where: str) -> T:
     return made
 
 
+def replaced(settings: T, key: str, value: Any, where: str) -> T:
+    """The settings with one of them changed, its type and bounds checked."""
+    hint = typing.get_type_hints(type(settings))[key]
+    made = dataclasses.replace(settings, **{key: _convert(hint, value, f"{where}.{key}")})  # type: ignore[type-var]
+    check_bounds(made, where)
+    return made
+
+
 def suggest(key: str, known: list[str]) -> str:
     """The end of a sentence about a name that is not known."""
     close = difflib.get_close_matches(str(key), known, n=1)

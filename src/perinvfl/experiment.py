@@ -26,7 +26,7 @@ import tomllib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from perinvfl import config, hyper
 from perinvfl.algorithms import ALGORITHMS
@@ -203,6 +203,7 @@ def build_experiment(table: dict[str, Any], default_name: str = "experiment") ->
             raise UserError(f"{where} must be a table with a name.")
         entry, ranges = _ranges(entry, where)
         kind, label, algorithm, rest = _algorithm(entry, where)
+        ranges = tuple((key, _checked(range_, algorithm, key, where)) for key, range_ in ranges)
         benchmark, data = _data(_merged(table, rest, "data"))
         model = config.build(ModelSettings, _merged(table, rest, "model"), "model")
         if model.build:
@@ -247,12 +248,12 @@ def _ranges(entry: dict[str, Any], where: str) -> tuple[dict[str, Any], tuple[tu
     found: dict[str, hyper.Range] = {}
     plain = dict(entry)
     for key, value in entry.items():
-        if not isinstance(value, dict) or key in PARTS:
+        if not isinstance(value, dict) or key in (*PARTS, "name", "label"):
             continue
         ends, options = (value.get("from"), value.get("to")), value.get("one_of")
         if set(value) == {"one_of"} and isinstance(options, list) and options:
             found[key], plain[key] = hyper.OneOf(tuple(options)), options[0]
-        elif set(value) == {"from", "to"} and all(isinstance(end, int | float) and end > 0 for end in ends):
+        elif set(value) == {"from", "to"} and all(_is_number(end) and end > 0 for end in ends):
             low, high = sorted(map(float, ends))  # type: ignore[arg-type]
             found[key], plain[key] = hyper.LogUniform(low, high), math.sqrt(low * high)
         else:
@@ -260,6 +261,21 @@ def _ranges(entry: dict[str, Any], where: str) -> tuple[dict[str, Any], tuple[tu
                 f"{where}.{key}: a search range is {{from = 0.1, to = 10}} with both above 0, or {{one_of = [1, 2]}}."
             )
     return plain, tuple(found.items())
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _checked(range_: hyper.Range, algorithm: Algorithm, key: str, where: str) -> hyper.Range:
+    """The range, when every value in it could be written alone; its options as the settings they then would be."""
+    if isinstance(range_, hyper.OneOf):
+        settings = [config.replaced(algorithm, key, option, where) for option in range_.options]
+        return hyper.OneOf(tuple(getattr(made, key) for made in settings))
+    if isinstance(range_, hyper.LogUniform):
+        for end in (range_.low, range_.high):
+            config.replaced(algorithm, key, end, where)
+    return range_
 
 
 def _algorithm(entry: dict[str, Any], where: str) -> tuple[str, str, Algorithm, dict[str, Any]]:
@@ -294,13 +310,14 @@ def algorithm_named(name: Any, where: str) -> type[Algorithm]:
 def _check_clients(trials: list[Trial]) -> None:
     for trial in trials:
         clients = trial.data.clients
+        options = {key: range_.options for key, range_ in trial.ranges if isinstance(range_, hyper.OneOf)}
         for field in dataclasses.fields(trial.algorithm):
-            value = getattr(trial.algorithm, field.name)
-            if isinstance(value, tuple) and len(value) != clients:
-                raise UserError(
-                    f"{trial.algorithm_name}.{field.name} lists {len(value)} values for {clients} clients; "
-                    "give one number for all, or one a client."
-                )
+            for value in (getattr(trial.algorithm, field.name), *options.get(field.name, ())):
+                if isinstance(value, tuple) and len(value) != clients:
+                    raise UserError(
+                        f"{trial.algorithm_name}.{field.name} lists {len(value)} values for {clients} clients; "
+                        "give one number for all, or one a client."
+                    )
 
 
 def _check_batches(trials: list[Trial]) -> None:

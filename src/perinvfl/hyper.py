@@ -116,7 +116,17 @@ def _numbers(value: Any) -> list[float]:
 
 def draw(settings: Any, rng: random.Random, held: frozenset[str], ranges: Mapping[str, Range] = {}) -> Any:
     """A random setting: every field with a search range, its own or one given, is drawn anew, except those held."""
-    searched = {field.name: ranges.get(field.name, field.metadata["search"]) for field in dataclasses.fields(settings)}
-    drawn = {name: range_.draw(rng, settings) for name, range_ in searched.items() if range_ is not None}
+    drawn = {name: range_.draw(rng, settings) for name, range_ in _searched(settings, ranges).items()}
     kept = {name: value for name, value in drawn.items() if name not in held and value is not None}
     return dataclasses.replace(settings, **kept)
+
+
+def can_draw(settings: Any, held: frozenset[str], ranges: Mapping[str, Range] = {}) -> bool:
+    """Whether there is anything for `draw` to draw."""
+    found = _searched(settings, ranges).items()
+    return any(name not in held and range_.draw(random.Random(0), settings) is not None for name, range_ in found)
+
+
+def _searched(settings: Any, ranges: Mapping[str, Range]) -> dict[str, Range]:
+    found = {field.name: ranges.get(field.name, field.metadata["search"]) for field in dataclasses.fields(settings)}
+    return {name: range_ for name, range_ in found.items() if range_ is not None}

@@ -33,6 +33,14 @@ class Seen:
             return values.mean(0, keepdim=True)
         return self.member.t() @ values / self.member.sum(0).clamp(min=1)[:, None]
 
+    def variance(self, values: Tensor) -> Tensor:
+        """[D] variance over contexts of rows [K, D]; a context without samples here says nothing."""
+        if self.member is None:
+            return torch.zeros_like(values[0])
+        present = (self.member.sum(0) > 0).to(values.dtype)[:, None]
+        mean = (present * values).sum(0) / present.sum()
+        return (present * (values - mean).square()).sum(0) / present.sum()
+
 
 def irm(seen: Seen) -> Tensor:
     """IRMv1 (Arjovsky et al. 2019): the squared gradient of each context's risk in a scale on the logits."""
@@ -42,7 +50,7 @@ def irm(seen: Seen) -> Tensor:
 def v_rex(seen: Seen) -> Tensor:
     """V-REx (Krueger et al. 2021): the variance of the risks over contexts."""
     context_risks = risks.context_means(risks.losses(seen.task, seen.logits, seen.y), seen.member)
-    return context_risks.var(correction=0)
+    return seen.variance(context_risks[:, None])[0]
 
 
 def fishr(seen: Seen) -> Tensor:
@@ -52,7 +60,7 @@ def fishr(seen: Seen) -> Tensor:
     """
     rows = (residuals(seen)[:, :, None] * _with_one(seen.features.float())[:, None, :]).flatten(1)  # [B, C · (D + 1)]
     variance = seen.means(rows.square()) - seen.means(rows).square()  # [K, C · (D + 1)]
-    return (variance - variance.mean(0)).square().sum(1).mean()
+    return seen.variance(variance).sum()
 
 
 def decoupling(seen: Seen) -> Tensor:
@@ -63,7 +71,11 @@ def decoupling(seen: Seen) -> Tensor:
 def ib_irm(seen: Seen) -> Tensor:
     """IB-IRM (Ahuja et al. 2021): IRMv1 and a bottleneck, the variance of the features."""
     features = seen.features.float()
-    return irm(seen) + features.var(0, correction=0).mean()
+    if seen.member is None:
+        return irm(seen) + features.var(0, correction=0).mean()
+    real = seen.member.sum(1, keepdim=True)  # [B, 1]; padding has no part in the spread
+    mean = (real * features).sum(0) / real.sum()
+    return irm(seen) + ((real * (features - mean).square()).sum(0) / real.sum()).mean()
 
 
 def residuals(seen: Seen) -> Tensor:

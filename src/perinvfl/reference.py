@@ -33,10 +33,9 @@ def infer_contexts(
     train = federation.train
     logits = _predict(simulation, train)
     if settings.infer == "soft":
-        rows = [
-            soft_shares(federation.task, row, y, settings.soft_steps) for row, y in zip(logits, train.y, strict=True)
-        ]
-        context = torch.where(train.context < 0, -1.0, torch.stack(rows))
+        context = torch.full(train.context.shape, -1.0)
+        for i, real in enumerate(train.context >= 0):
+            context[i, real] = soft_shares(federation.task, logits[i, real], train.y[i, real], settings.soft_steps)
         wrong_shares = [float(row[row >= 0].mean()) for row in context]
     else:
         wrong = is_wrong(federation.task, logits, train.y)

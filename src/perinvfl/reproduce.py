@@ -12,6 +12,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from perinvfl.sweep import search
 from perinvfl.train import Plain, guarded, train
 
 SEARCH, LEFT_OUT, CHOSEN = "search.jsonl.xz", "left_out.jsonl.xz", "chosen.jsonl.xz"
+ORACLE = "oracle"  # the last of the rules, and the only one that knows test results
 
 
 # A small version that a laptop finishes in minutes.
@@ -59,10 +61,34 @@ class Published:
         Two rules look at the very runs they are reported on: the oracle, as someone does who tunes on the test
         contexts, and the worst inferred context, which looks at the clients' own held-out data, of which every run has
         its own. The best of a search on one seed is often luck, and does not come again with another.
+
+        The latter knows no test data, so it does not see settings that have fresh seeds for the oracle's sake alone.
         """
         if rule.name == "leave-one-client-out":
             return self.left_out
-        return (self.chosen or self.search) if rule.on_fresh_seeds else self.search
+        if not rule.on_fresh_seeds or not self.chosen:
+            return self.search
+        if rule.name == ORACLE:
+            return self.chosen
+        return [run for run in self.chosen if (method_of(run), setting_of(run)) in self._known_without_tests]
+
+    @cached_property
+    def _known_without_tests(self) -> frozenset[tuple[str, int]]:
+        """The settings that have fresh seeds for the sake of rules without test data, which come before the oracle's.
+
+        How many finalists there were is not on record; it shows in the order of the runs.
+        """
+        searched = Published(self.search, self.left_out, [])
+        names = [name for name in searched.rules() if name != ORACLE]
+        made = list(dict.fromkeys((method_of(run), setting_of(run)) for run in self.chosen))
+        known = list(_wanted(searched, names, 0))
+        for finalists in range(1, len(made) + 1):
+            wanted = list(_wanted(searched, names, finalists))
+            if len(wanted) > len(made):
+                break
+            if wanted == made[: len(wanted)]:
+                known = wanted
+        return frozenset(known)
 
     def choices(self, rule_name: str) -> dict[str, Choice]:
         """What a rule takes for each method; what `source` takes for one that has nothing for the rule to look at.
@@ -181,15 +207,20 @@ def _folds(found: Published, finalists: int) -> list[Trial]:
 def _fresh(found: Published, finalists: int, seeds: Sequence[int]) -> list[Trial]:
     """Every setting that a rule takes, by its best or by its last round, and the finalists of rules that look at fresh
     seeds, with each of those."""
+    by_name = {(method_of(run), setting_of(run)): run for run in found.search}
+    return [_again(by_name[key], seed) for key in _wanted(found, found.rules(), finalists) for seed in seeds]
+
+
+def _wanted(found: Published, rule_names: Sequence[str], finalists: int) -> dict[tuple[str, int], None]:
+    """Methods and settings to be made again for these rules, in order."""
     wanted: dict[tuple[str, int], None] = {}
-    for name in found.rules():
+    for name in rule_names:
         for method, choice in found.choices(name).items():
             wanted[method, choice.setting] = wanted[method, choice.last_setting] = None
         if RULES[name].on_fresh_seeds:
             for run in _finalists(found, name, finalists):
                 wanted[method_of(run), setting_of(run)] = None
-    by_name = {(method_of(run), setting_of(run)): run for run in found.search}
-    return [_again(by_name[key], seed) for key in wanted for seed in seeds]
+    return wanted
 
 
 def _again(run: Run, seed: int, suffix: str = "", **data: Any) -> Trial:

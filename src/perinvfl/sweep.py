@@ -15,10 +15,8 @@ def search(experiment: Experiment, trials: int, search_seed: int) -> Experiment:
     drawn = []
     for trial in experiment.trials:
         rng = random.Random(f"{search_seed} {trial.label}")
-        nothing_to_draw = (
-            hyper.draw(trial.algorithm, random.Random(), trial.held, dict(trial.ranges)) == trial.algorithm
-        )
-        for number in range(1 if nothing_to_draw else trials):
+        something_to_draw = hyper.can_draw(trial.algorithm, trial.held, dict(trial.ranges))
+        for number in range(trials if something_to_draw else 1):
             setting = _draw_until_sane(trial, rng)
             drawn.append(dataclasses.replace(trial, algorithm=setting, label=f"{trial.label} #{number}"))
     return Experiment(experiment.name, tuple(drawn))

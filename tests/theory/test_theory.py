@@ -12,7 +12,7 @@ from perinvfl.algorithms.base import Broadcast
 from perinvfl.data.structural import StructuralSettings, draw_contexts, draw_mechanism, structural_federation
 from perinvfl.errors import UserError
 from perinvfl.models import ModelSettings
-from perinvfl.problem import Batches
+from perinvfl.problem import Batch, Batches
 from perinvfl.simulate import Simulation, Training
 from perinvfl.theory import convergence, information, personalized, remark
 from perinvfl.theory.__main__ import THEORIES, main, read
@@ -175,8 +175,7 @@ def test_the_solvers_objective_is_the_algorithms() -> None:
     moments = population(draw_mechanism(SMALL, 0), draw_contexts(SMALL, 0, unseen=False))
     for client in range(4):
         share = type(federation.train)(*(part[client] for part in federation.train))
-        logits = simulation.problem.model.apply({"0.weight": w[None]}, share.x)
-        theirs = objective(logits, share.y, share.context)[0]
+        theirs = simulation.problem.value(objective, {"0.weight": w[None]}, Batch(*share))[0]
         none = torch.zeros(1, dtype=torch.float64)
         ours = irm_value(moments[client : client + 1], w.double()[None, None], 7.0, none, none.expand(1, 4))
         assert float(ours) == pytest.approx(float(theirs), rel=1e-5)

@@ -40,22 +40,27 @@ class GroupWeighted(Algorithm):
 
     def weigh_contexts(self, problem: Problem, broadcast: Broadcast, state: ClientState, data: Split) -> Broadcast:
         """Where contexts were inferred: the client's weight, shared among its contexts by weights of its own."""
-        return broadcast._replace(weight=broadcast.weight * _present_shares(problem, state, data))
+        return broadcast._replace(weight=broadcast.weight * _among_present(problem, state, data)[0])
 
     def raise_shares(
         self, problem: Problem, upload: Upload, state: ClientState, data: Split
     ) -> tuple[Upload, ClientState]:
         """Shares raised by the risks of the contexts at ν^t; their weighted sum is the one risk that is told."""
-        shares = _present_shares(problem, state, data)
-        raised = risks.raise_weights(shares, upload.risk, (shares > 0).float(), self.group_step)
+        shares, present = _among_present(problem, state, data)
+        raised = risks.raise_weights(shares, upload.risk, present, self.group_step)
+        # A context that the client does not have keeps its share: it may appear when contexts are inferred again.
+        own = state.weights["shares"]
+        kept = torch.where(present > 0, raised * (own * present).sum(), own)
         return upload._replace(risk=(shares * upload.risk).sum()), state._replace(
-            weights={**state.weights, "shares": raised}
+            weights={**state.weights, "shares": kept}
         )
 
 
-def _present_shares(problem: Problem, state: ClientState, data: Split) -> Tensor:
-    present = state.weights["shares"] * (problem.members(data.context).sum(0) > 0)
-    return present / present.sum()
+def _among_present(problem: Problem, state: ClientState, data: Split) -> tuple[Tensor, Tensor]:
+    """[K] the shares of the contexts that the client has, and which those are."""
+    present = (problem.members(data.context).sum(0) > 0).float()
+    own = state.weights["shares"] * present
+    return own / own.sum(), present
 
 
 def weighted_contexts(problem: Problem, weights: Tensor) -> Objective:

@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from perinvfl.algorithms.base import Algorithm, Broadcast, ServerState, erm
+from perinvfl.algorithms.base import Algorithm, Broadcast, Number, ServerState, erm
 from perinvfl.hyper import LogUniform, hyper
 from perinvfl.problem import Objective, Problem
 from perinvfl.tree import Params
@@ -33,10 +33,14 @@ class VREx(Algorithm):
         return state._replace(weights=torch.zeros_like(state.weights))  # R_i − mean R; none known yet
 
     def broadcast(self, server: ServerState, clients: Tensor) -> Broadcast:
-        weight, scale = self.penalty_weight, 1.0
-        if self.rescale:
-            scale = weight.clamp(min=1.0) if isinstance(weight, Tensor) else max(weight, 1.0)
-        return Broadcast(server.params, (1 + 2 * weight * server.weights[clients]) / scale, server.round)
+        weight = 1 + 2 * self.penalty_weight * server.weights[clients]
+        return Broadcast(server.params, weight / self.loss_scale(server.round), server.round)
+
+    def loss_scale(self, round: Number) -> Number:
+        if not self.rescale:
+            return 1.0
+        weight: Number = self.penalty_weight
+        return weight.clamp(min=1.0) if isinstance(weight, Tensor) else max(weight, 1.0)
 
     def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective:
         return erm(problem, broadcast.weight)

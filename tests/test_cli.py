@@ -317,6 +317,9 @@ def test_two_settings_of_one_label_are_two_rows(tmp_path: Path) -> None:
     methods = sorted(row["method"] for row in table["rows"] if row["kind"] == "measured")
     assert methods == ["PerInvFL (training.rounds = 10)", "PerInvFL (training.rounds = 5)"]
     assert table["seeds"] == 1
+    other = call(["run", str(file), "--quiet", "--out", str(tmp_path / "runs"), "--set", "algorithm.local_steps=3"])
+    latex = perinvfl("table", tmp_path / "runs/tiny", "--format", "latex").stdout
+    assert other == 0 and r"algorithm.local\_steps = 3" in latex and "local_steps" not in latex
 
 
 def test_records_that_were_damaged_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -175,7 +175,11 @@ def generate(app: Sphinx) -> None:
 
 
 def list_pages(app: Sphinx, name: str, source: list[str]) -> None:
-    """In index.md, `page?` lists a page that need not be there, and `others?` all that are not named."""
+    """In index.md, `page?` lists a page that need not be there, and `others?` all that are not named.
+
+    A link to a file of the project that is no page, `[words](../FILE)`, is its words alone.
+    """
+    source[0] = re.sub(r"\[([^\]]+)\]\(\.\./[^)]+\)", r"\1", source[0])
     if name != "index":
         return
     named = set(re.findall(r"^(\w+)\??$", source[0], flags=re.M)) | {"index"}

@@ -359,8 +359,10 @@ def render(table: Table, form: Format) -> str:
 
 
 def _latex(header: list[str], rows: list[tuple[str, list[str]]]) -> str:
+    signs = str.maketrans({sign: rf"\{sign}" for sign in "%#_&$"} | {"±": r"$\pm$"})
+
     def line(row: list[str]) -> str:
-        return " & ".join(cell.replace("±", r"$\pm$").replace("%", r"\%").replace("#", r"\#") for cell in row) + r" \\"
+        return " & ".join(cell.translate(signs) for cell in row) + r" \\"
 
     body = [line(row) for _, row in rows]
     columns = "l" + "c" * (len(header) - 1)

@@ -84,7 +84,7 @@ def test_the_commands_of_a_page_do_what_it_says(page: str, tmp_path: Path) -> No
 
 
 def test_pages_that_must_be_tested_are() -> None:
-    assert {"start", "results", "choosing"} <= {name for name, steps in PAGES.items() if steps}
+    assert {"start", "results", "choosing", "walkthrough"} <= {name for name, steps in PAGES.items() if steps}
 
 
 def test_the_extractor_notices_what_is_not_true(tmp_path: Path) -> None:

@@ -64,8 +64,8 @@ def watching(told: Telling, experiment: Experiment, out: Path, console: Console)
 
 
 def end_json(runs: list[Run], out: Path) -> None:
-    """The last line of the JSON lines: the table, where there is one."""
-    table = None if runs[0].start["task"] == "regression" else as_json(make_table(runs))
+    """The last line of the JSON lines: the table."""
+    table = as_json(make_table(runs))
     say(json.dumps({"event": "done", "records": str(out), "table": table}, ensure_ascii=False, separators=(",", ":")))
 
 

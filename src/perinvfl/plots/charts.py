@@ -127,9 +127,8 @@ def clients_chart(scene: Scene) -> alt.TopLevelMixin:
         layers.append(base.mark_rule(strokeWidth=1.5).encode(x="low:Q", x2="high:Q", color=alt.value("#111111")))
     columns = min(4, scene.clients)
     panels = alt.layer(*layers, level, data=data).properties(width=(520 - label_width) / columns - 12, height=step)
-    order = [f"Client {client + 1}" for client in range(scene.clients)]
     return _finish(
-        panels.facet(alt.Facet("client:N", sort=order, title=None), columns=columns, spacing=12), title, told
+        panels.facet(alt.Facet("client:N", sort=scene.names, title=None), columns=columns, spacing=12), title, told
     )
 
 

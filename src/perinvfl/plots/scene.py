@@ -10,6 +10,7 @@ from typing import Any
 
 from perinvfl.errors import UserError
 from perinvfl.folds import join_folds
+from perinvfl.naming import client_names
 from perinvfl.records import Event, Run, mean_known
 from perinvfl.tables import Table, make_table
 
@@ -57,6 +58,12 @@ class Scene:
     @property
     def clients(self) -> int:
         return next(iter(self.runs.values()))[0].start["clients"]
+
+    @property
+    def names(self) -> list[str]:
+        """Of the clients."""
+        start = next(iter(self.runs.values()))[0].start
+        return client_names(start.get("schema", {}).get("clients", ()), start["clients"])
 
     @property
     def seeds(self) -> int:
@@ -197,7 +204,7 @@ def client_values(scene: Scene) -> Values:
             if all(score is None for score in constant):
                 continue  # a client without a sample of any of these cases
             seeds = [100 * mean_known(scores[client] for scores in of_seed) for of_seed in last]
-            name, level = f"Client {client + 1}", 100 * mean_known(constant)
+            name, level = scene.names[client], 100 * mean_known(constant)
             values.append({"method": method, "client": name, **_spread(seeds), "constant": level})
     return values
 

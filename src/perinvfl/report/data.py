@@ -9,6 +9,7 @@ from typing import Any
 from perinvfl.algorithms import ALGORITHMS
 from perinvfl.diagnose import diagnose
 from perinvfl.errors import UserError
+from perinvfl.folds import join_folds
 from perinvfl.naming import client_names
 from perinvfl.paper import CASES, TABLES
 from perinvfl.plots.scene import CONSTANT, SHORTCUTS, TITLES, is_number, is_search, styles_of
@@ -90,7 +91,7 @@ def _runs_at(place: Path) -> list[Run]:
             f"{place} holds the trials of a search; a report shows one chosen setting a method, and "
             "`perinvfl plot --kind sensitivity` shows a search."
         )
-    return [run for run in runs if run.finished and run.broken is None and run.evaluations]
+    return [run for run in join_folds(runs) if run.finished and run.broken is None and run.evaluations]
 
 
 def _diagnoses(places: Sequence[Path], runs: list[Run], diagnosed: bool) -> list[dict[str, Any]]:
@@ -161,7 +162,7 @@ def _section(runs: list[Run], views: dict[str, tuple[str, dict[str, Taken]]]) ->
         ],
         "environments": _distinct([run.start["environment"] for run in runs]),
         "data": start["asked"]["data"],
-        "notes": [],
+        "notes": _notes(start),
     }
 
 
@@ -251,6 +252,12 @@ def _constant(runs: list[Run], cases: list[str], regression: bool) -> dict[str, 
         "cases": {case: _mean([_mean(d[case]) for d in drawn], factor) for case in cases},
         "clients": [{case: _mean([d[case][i] for d in drawn], factor) for case in cases} for i in range(clients)],
     }
+
+
+def _notes(start: Event) -> list[str]:
+    if start["task"] == "regression" and start["asked"]["data"].get("standardise"):
+        return ["Errors are in units of the label's variance in training."]
+    return []
 
 
 def _trained_range(start: Event) -> list[float] | None:

@@ -125,7 +125,7 @@
         const top = banded.map((p) => `${x(p.x)},${y(p.high)}`), back = banded.map((p) => `${x(p.x)},${y(p.low)}`).reverse();
         group.append(drawn("polygon", { points: [...top, ...back].join(" "), fill: colour, opacity: 0.14 }));
       }
-      group.append(drawn("polyline", { class: "line", points: sound.map((p) => `${x(p.x)},${y(p.y)}`).join(" "), stroke: colour, ...(series.kind === "paper" ? { "stroke-dasharray": "6 4", "stroke-width": 1.6 } : {}) }));
+      group.append(drawn("polyline", { class: "line", points: sound.map((p) => `${x(p.x)},${y(p.y)}`).join(" "), stroke: colour, ...(series.kind === "paper" ? { "stroke-dasharray": "6 4", "stroke-width": 1.6 } : xs.numeric ? {} : { opacity: 0.35 }) }));
       const marks = series.kind === "measured" && sound.length <= 30;
       for (const point of sound) {
         if (marks) group.append(drawn("path", { d: pathOf(series.shape), transform: `translate(${x(point.x)},${y(point.y)})`, fill: colour }));
@@ -266,7 +266,7 @@
     });
     byId("h-spectrum").textContent = `${here.measure} under shift`;
     const range = here.seeds > 1 ? ` Shade: one standard deviation over ${here.seeds} seeds.` : "";
-    byId("spectrum-told").textContent = `${here.measure}${here.unit ? " in percent" : ""}, ${who()}. ${here.across}.${range}`;
+    byId("spectrum-told").textContent = `${here.measure}${here.unit ? " in percent" : ""}, ${who()}.${numeric ? ` ${here.across}.` : ""}${range}`;
   }
   function drawLearning() {
     const here = section();
@@ -422,8 +422,13 @@
     const steady = [...methods].sort((a, b) => (better(worstOf(a), worstOf(b)) ? -1 : 1))[0];
     const constant = mean(here.spectrum.map(constantOf));
     const beaten = methods.filter((method) => better(averageOf(method), constant)).length;
+    const constantPart = `a constant answer gives ${withUnit(constant)}, and ${beaten} of ${methods.length} methods do better than that${state.client < 0 ? "" : ` at ${section().clients[state.client]}`}.`;
+    if (here.spectrum.length === 1) {
+      byId("sentence").textContent = `On the shifted test context ${here.spectrum[0]}, ${ranked[0].name} does best on average (${withUnit(averageOf(ranked[0]))}); ${constantPart}`;
+      return;
+    }
     const same = steady === ranked[0] ? "also holds best in the worst one" : `${steady.name} holds best in the worst one`;
-    byId("sentence").textContent = `Over the shifted test contexts ${ranked[0].name} does best on average (${withUnit(averageOf(ranked[0]))}) and ${same} (${withUnit(worstOf(steady))}); a constant answer gives ${withUnit(constant)}, and ${beaten} of ${methods.length} methods do better than that${state.client < 0 ? "" : ` at ${section().clients[state.client]}`}.`;
+    byId("sentence").textContent = `Over the shifted test contexts ${ranked[0].name} does best on average (${withUnit(averageOf(ranked[0]))}) and ${same} (${withUnit(worstOf(steady))}); ${constantPart}`;
   }
 
   // -------------------------------------------------------------------------------------------------------- controls

@@ -88,7 +88,7 @@ def test_a_rule_that_finds_nothing_makes_no_table(
     made: tuple[Path, Published, list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(["table", str(made[0] / "out"), "--rule", "worst-inferred-context"]) == 2
-    assert "nothing that the rule worst-inferred-context looks at" in capsys.readouterr().err.replace("\n", " ")
+    assert "--rule worst-inferred-context: these records hold nothing" in capsys.readouterr().err.replace("\n", " ")
 
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "worst-inferred-context"])

@@ -136,8 +136,8 @@ def table(
     if not published:
         made = make_table(find_runs(place), score.value)
     elif len(published) == 1:
-        name, records = next(iter(published.items()))
-        made = published_table(records, rule or default_rule(records), score.value, name)
+        records = next(iter(published.values()))
+        made = published_table(records, rule or default_rule(records), score.value)
     else:
         made = several_tables(place.name, published, rule or default_rule(*published.values()))
     if format is None:

@@ -63,7 +63,7 @@ def make_table(runs: list[Run]) -> Table:
     """One row a method, in the order of the experiment file, from the last round of every finished run."""
     finished = [run for run in runs if run.finished and run.broken is None and run.evaluations]
     if not finished:
-        raise UserError("There is no finished and evaluated run here; `perinvfl run FILE.toml` makes one.")
+        raise UserError("There is no finished run here; `perinvfl run FILE.toml` makes one.")
     first = finished[0].start
     if first["task"] == "regression":
         raise UserError("Tables show accuracy; these runs are a regression, whose errors are in their records.")

@@ -19,6 +19,7 @@ from perinvfl.data import BENCHMARKS
 from perinvfl.display import Live, show_table
 from perinvfl.errors import UserError
 from perinvfl.experiment import Experiment, read_experiment
+from perinvfl.flower.settings import FederationSettings
 from perinvfl.models import ModelSettings
 from perinvfl.records import find_runs, read_run
 from perinvfl.reproduce import published_folder, read_published
@@ -131,6 +132,7 @@ def list_() -> None:
         _show_settings(console, f"benchmark {name}: {benchmark.doc}", dataclasses.fields(benchmark.settings))
     _show_settings(console, "[model]", dataclasses.fields(ModelSettings))
     _show_settings(console, "[training]", dataclasses.fields(Training))
+    _show_settings(console, "[federation]", dataclasses.fields(FederationSettings))
 
 
 @app.callback(invoke_without_command=True)

@@ -228,7 +228,7 @@ class _Live(Watch):
         self._update(f"{progress.replies}/{progress.asked} replies  {self.told}", completed=progress.round)
 
     def left_out(self, site: str, round: int, why: str) -> None:
-        self.console.print(f"round {round + 1} goes on without {site}: {why}", style="yellow", highlight=False)
+        self.console.print(f"round {round} goes on without {site}: {why}", style="yellow", highlight=False)
 
     def evaluated(self, trial: Trial, round: int, mean: float | None) -> None:
         self.mean = "" if mean is None else f"  mean over the spectrum {mean:.3f}"

@@ -196,7 +196,7 @@ class _Live(Watch):
             disable=not console.is_terminal,
         )
         self.task: TaskID | None = None
-        self.told, self.mean = "", ""
+        self.told, self.last, self.mean = "", "", ""  # now; of the last round; of the last evaluation
 
     def __enter__(self) -> "_Live":
         self.progress.start()
@@ -215,17 +215,17 @@ class _Live(Watch):
         name = f"{trial.label}, seed {trial.seed}"
         if rounds_done:
             self.console.print(f"{name}: going on after round {rounds_done}", highlight=False)
-        self.told, self.mean = "", ""
+        self.told, self.last, self.mean = "", "", ""
         self.task = self.progress.add_task(name, total=trial.training.rounds, completed=rounds_done, told="")
 
     def heard(self, replies: int, asked: int) -> None:
-        self._update(f"{replies}/{asked} replies  {self.told}")
+        self._update(f"{replies}/{asked} replies  {self.last}")
 
     def round(self, progress: RoundProgress) -> None:
         risk = "" if progress.risk is None else f"risk {progress.risk:.3f}  "
         size = in_bytes(progress.bytes_up)
-        self.told = f"{risk}{progress.seconds:.1f} s a round  {size} up"
-        self._update(f"{progress.replies}/{progress.asked} replies  {self.told}", completed=progress.round)
+        self.last = f"{risk}{progress.seconds:.1f} s a round  {size} up"
+        self._update(f"{progress.replies}/{progress.asked} replies  {self.last}", completed=progress.round)
 
     def left_out(self, site: str, round: int, why: str) -> None:
         self.console.print(f"round {round} goes on without {site}: {why}", style="yellow", highlight=False)
@@ -244,6 +244,7 @@ class _Live(Watch):
             self.progress.stop_task(self.task)
 
     def _update(self, told: str, **fields: int) -> None:
+        self.told = told
         if self.task is not None:
             self.progress.update(self.task, told=told + self.mean, **fields)  # type: ignore[arg-type]
 

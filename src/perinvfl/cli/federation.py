@@ -138,9 +138,14 @@ def run(
 
         post = GridPost(grid, whereabouts, settings.poll)
         told: Watch = live if console.is_terminal else Plain(lambda line: print(line, flush=True))
-        for order, trial in enumerate(experiment.trials):
-            one = rounds.Rounds(trial, settings, list(server.sites), post, place, told, experiment.name, order)
-            one.run(resume)
+        try:
+            for order, trial in enumerate(experiment.trials):
+                one = rounds.Rounds(trial, settings, list(server.sites), post, place, told, experiment.name, order)
+                one.run(resume)
+        except KeyboardInterrupt:  # by Ctrl-C, or by Flower where the server no longer knows of this run
+            raise UserError(
+                "Stopped, or the server was started anew; with --resume the same command goes on."
+            ) from None
     _show(console, [place / rounds.run_folder(trial, settings) for trial in experiment.trials])
     console.print(f"Records: {place}", highlight=False)
 

@@ -226,6 +226,8 @@ class Node:
                         f"{self.folder.server} does not show a certificate of this federation ({error}); check the "
                         "address, and that the server was started with the folder of the same `federation init`."
                     ) from None
+            except ValueError:
+                pass  # an answer that is none: something else than the server has taken its place for a moment
             if self.stopping.is_set():
                 raise _Refused(0)
             if not said:

@@ -91,7 +91,7 @@ def make_table(runs: list[Run], score: Score = "accuracy") -> Table:
     runs = join_folds(runs)
     finished = [run for run in runs if run.finished and run.broken is None and run.evaluations]
     if not finished:
-        raise UserError("There is no finished and evaluated run here; `perinvfl run FILE.toml` makes one.")
+        raise UserError("There is no finished run here; `perinvfl run FILE.toml` makes one.")
     first = finished[0].start
     benchmark = first["asked"]["data"]["benchmark"]
     others = sorted({run.start["asked"]["data"]["benchmark"] for run in finished} - {benchmark})

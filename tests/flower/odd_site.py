@@ -8,6 +8,7 @@ import json
 import math
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -16,19 +17,17 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 
 from perinvfl.flower import client_app, codec, layout, node
 
-torch.set_num_threads(1)
-folder, behaviour, sent = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
-sent.mkdir(exist_ok=True)
-send = httpx.Client.send
 
+def record_into(sent: Path) -> None:
+    sent.mkdir(exist_ok=True)
+    send = httpx.Client.send
 
-def recorded(self: httpx.Client, request: httpx.Request, **options: object) -> httpx.Response:
-    name = f"{len(list(sent.iterdir())):06d}{request.url.path.replace('/', '_')}"
-    (sent / name).write_bytes(request.read())
-    return send(self, request, **options)
+    def recorded(self: httpx.Client, request: httpx.Request, **options: object) -> httpx.Response:
+        name = f"{time.monotonic_ns():020d}{request.url.path.replace('/', '_')}"
+        (sent / name).write_bytes(request.read())
+        return send(self, request, **options)  # type: ignore[arg-type]
 
-
-httpx.Client.send = recorded
+    httpx.Client.send = recorded  # type: ignore[method-assign,assignment]
 
 
 def spoil(kind: str, content: RecordDict) -> RecordDict:
@@ -53,16 +52,15 @@ def spoil(kind: str, content: RecordDict) -> RecordDict:
     return content
 
 
-def answer(message: Message, context: Context) -> Message:
-    asked = json.loads(behaviour.read_text())
+def oddly(behaviour: Path, message: Message, context: Context) -> Message:
     if message.metadata.message_type != "train":
         return client_app.answer(message, context)
-    if asked.get("hang"):
-        reply = client_app.answer(message, context)
-        behaviour.with_name("hanging").write_text(message.metadata.group_id)
-        time.sleep(1000)
+    asked = json.loads(behaviour.read_text())
     time.sleep(asked.get("delay", 0))
     reply = client_app.answer(message, context)
+    if asked.get("hang"):
+        behaviour.with_name("hanging").write_text(message.metadata.group_id)
+        time.sleep(1000)
     kinds = asked.get("spoil", [])
     number = int(message.metadata.group_id)
     if number < len(kinds) and kinds[number]:
@@ -70,4 +68,12 @@ def answer(message: Message, context: Context) -> Message:
     return reply
 
 
-node.Node(layout.open_site(folder), {}, answer, lambda line: print(line, flush=True), poll=0.15).serve()
+def main(folder: Path, behaviour: Path, sent: Path) -> None:
+    torch.set_num_threads(1)
+    record_into(sent)
+    site = layout.open_site(folder)
+    node.Node(site, {}, partial(oddly, behaviour), lambda line: print(line, flush=True), poll=0.15).serve()
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

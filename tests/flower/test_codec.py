@@ -124,3 +124,22 @@ def test_scores() -> None:
             codec.decode_scores(codec.encode_table(bad), ["personal"], ["0.1"])
     with pytest.raises(Rejected, match="not a table"):
         codec.decode_table(RecordDict())
+
+
+def test_introductions() -> None:
+    good = {"shape": [6], "task": "binary", "outputs": 1, "contexts": 2, "tests": ["a"], "spectrum": ["a"]}
+    assert codec.decode_introduction(codec.encode_table(good), scores=False) == good
+    told = good | {"constant": {"a": 0.5}}
+    assert codec.decode_introduction(codec.encode_table(told), scores=True) == told
+    for change in (
+        {"shape": "x"},
+        {"task": "x"},
+        {"outputs": 0},
+        {"contexts": "2"},
+        {"tests": [1]},
+        {"spectrum": ["b"]},
+    ):
+        with pytest.raises(Rejected, match="what its data are like"):
+            codec.decode_introduction(codec.encode_table(good | change), scores=False)
+    with pytest.raises(Rejected):
+        codec.decode_introduction(codec.encode_table(good), scores=True)

@@ -72,14 +72,15 @@ def folder_of(federation: Processes, file: Path, trial: Trial) -> Path:
 
 def left_out(folder: Path, site: str) -> list[tuple[int, str]]:
     events = [event for event in read_events(folder / "events.jsonl") if event["event"] == "left out"]
-    return [(event["round"], event["why"]) for event in events if event["site"] == site]
+    return [(event["round"] - 1, event["why"]) for event in events if event["site"] == site]
 
 
 def lost_rounds(folder: Path) -> dict[int, list[int]]:
     """By client, the rounds that went on without it."""
     partial = [event for event in read_events(folder / "events.jsonl") if event["event"] == "partial"]
     return {
-        client: [event["round"] for event in partial if site not in event["used"]] for client, site in enumerate(SITES)
+        client: [event["round"] - 1 for event in partial if site not in event["used"]]
+        for client, site in enumerate(SITES)
     }
 
 

@@ -1,6 +1,7 @@
 """A site's states survive a kill at any moment, and a round the server did not use does not advance them."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,14 +13,16 @@ from commands import ROOT, environment
 from flower.inprocess import InProcess
 from flower.test_parity import SETTINGS, deploy, sites, trial_of
 
-from perinvfl import tree
+from perinvfl import checkpoint, tree
 from perinvfl.errors import UserError
 from perinvfl.experiment import build_experiment
 from perinvfl.flower.codec import Rejected
+from perinvfl.flower.lock import only_one
 from perinvfl.flower.post import Answer
 from perinvfl.flower.rounds import Rounds
 from perinvfl.flower.site import NEVER, Assignment, Site, Vault, make_worker, read_share
 from perinvfl.flower.watch import Watch
+from perinvfl.records import read_events
 from perinvfl.seeding import generator
 from perinvfl.tree import Params
 
@@ -167,6 +170,47 @@ def test_minimum_replies_and_patience(tmp_path: Path) -> None:
     absent.away = {2}
     with pytest.raises(UserError, match="still no word from site-2"):
         deploy(trial, tmp_path / "absent", impatient, absent)
+
+
+def test_a_site_whose_disk_was_lost_is_left_out_and_named(tmp_path: Path) -> None:
+    trial = trial_of("perinvfl", rounds=4)
+
+    def lose_disk(kind: str, client: int, round: int, answer: Answer) -> Answer | None:
+        if kind == "train" and client == 1 and round == 1:
+            shutil.rmtree(tmp_path / "site-1")
+        return answer
+
+    rounds = deploy(trial, tmp_path, post=InProcess(tmp_path, 4, lose_disk))
+    assert rounds.used == [3, 1, 3, 3]
+    events = read_events(rounds.folder / "events.jsonl")
+    why = [event["why"] for event in events if event["event"] == "left out" and event["site"] == "site-1"]
+    assert len(why) == 4 and all("the state of round 1 is not here" in sentence for sentence in why)
+    last = [event for event in events if event["event"] == "evaluation"][-1]
+    assert last["absent"] == ["site-1"] and len(last["personal"]["0.1"]) == 3
+
+
+def test_two_processes_never_work_on_one_run(tmp_path: Path) -> None:
+    trial = trial_of("fedavg", rounds=1)
+    post = InProcess(tmp_path, 4)
+    first = Rounds(trial, SETTINGS, sites(trial), post, tmp_path / "runs", Watch())
+    with only_one(first.folder / "server.lock", "busy"), pytest.raises(UserError, match="Another process is at work"):
+        first.run(resume=False)
+    first.run(resume=False)
+
+
+def test_without_evaluations_the_last_round_is_committed_all_the_same(tmp_path: Path) -> None:
+    trial = trial_of("perinvfl", rounds=2)
+    settings = type(SETTINGS)(patience=1.0, evaluate=False)
+    post = InProcess(tmp_path, 4)
+    rounds = deploy(trial, tmp_path, settings, post)
+    assert {kind for kind, _, _ in post.asked} == {"query", "train", "query.commit"}
+    assert read_events(rounds.folder / "events.jsonl")[0]["notes"]["constant"] == {}
+    for client in range(4):
+        assert int(kept_round(tmp_path / f"site-{client}", rounds.begun.run)) == 1
+
+
+def kept_round(folder: Path, run: str) -> int:
+    return int(checkpoint.load(folder / "state" / run / "committed.pt")["round"])
 
 
 def test_a_site_with_its_own_file(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from perinvfl.data import BENCHMARKS
 from perinvfl.display import show_table, wide_console
 from perinvfl.errors import UserError
 from perinvfl.experiment import Experiment, read_experiment
+from perinvfl.flower.settings import FederationSettings
 from perinvfl.models import ModelSettings
 from perinvfl.presets import preset_file, preset_line, preset_names
 from perinvfl.records import find_runs, read_run
@@ -180,6 +181,7 @@ def list_() -> None:
     _show_settings(console, "[contexts]", dataclasses.fields(ContextSettings))
     _show_settings(console, "[model]", dataclasses.fields(ModelSettings))
     _show_settings(console, "[training]", dataclasses.fields(Training))
+    _show_settings(console, "[federation]", dataclasses.fields(FederationSettings))
     shown = RichTable("preset", "what it is", title="presets", title_justify="left", title_style="bold")
     for name in preset_names():
         shown.add_row(name, preset_line(name))

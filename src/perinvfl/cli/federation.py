@@ -138,9 +138,14 @@ def run(
 
         post = GridPost(grid, whereabouts, settings.poll)
         told: Watch = live if console.is_terminal else Plain(lambda line: print(line, flush=True))
-        for order, trial in enumerate(experiment.trials):
-            one = rounds.Rounds(trial, settings, list(server.sites), post, place, told, experiment.name, order)
-            one.run(resume)
+        try:
+            for order, trial in enumerate(experiment.trials):
+                one = rounds.Rounds(trial, settings, list(server.sites), post, place, told, experiment.name, order)
+                one.run(resume)
+        except KeyboardInterrupt:  # by Ctrl-C, or by Flower where the server no longer knows of this run
+            raise UserError(
+                "Stopped, or the server was started anew; with --resume the same command goes on."
+            ) from None
     _show(console, [place / rounds.run_folder(trial, settings) for trial in experiment.trials])
     console.print(f"Records: {place}", highlight=False)
 
@@ -196,7 +201,7 @@ class _Live(Watch):
             disable=not console.is_terminal,
         )
         self.task: TaskID | None = None
-        self.told, self.mean = "", ""
+        self.told, self.last, self.mean = "", "", ""  # now; of the last round; of the last evaluation
 
     def __enter__(self) -> "_Live":
         self.progress.start()
@@ -215,20 +220,20 @@ class _Live(Watch):
         name = f"{trial.label}, seed {trial.seed}"
         if rounds_done:
             self.console.print(f"{name}: going on after round {rounds_done}", highlight=False)
-        self.told, self.mean = "", ""
+        self.told, self.last, self.mean = "", "", ""
         self.task = self.progress.add_task(name, total=trial.training.rounds, completed=rounds_done, told="")
 
     def heard(self, replies: int, asked: int) -> None:
-        self._update(f"{replies}/{asked} replies  {self.told}")
+        self._update(f"{replies}/{asked} replies  {self.last}")
 
     def round(self, progress: RoundProgress) -> None:
         risk = "" if progress.risk is None else f"risk {progress.risk:.3f}  "
         size = in_bytes(progress.bytes_up)
-        self.told = f"{risk}{progress.seconds:.1f} s a round  {size} up"
-        self._update(f"{progress.replies}/{progress.asked} replies  {self.told}", completed=progress.round)
+        self.last = f"{risk}{progress.seconds:.1f} s a round  {size} up"
+        self._update(f"{progress.replies}/{progress.asked} replies  {self.last}", completed=progress.round)
 
     def left_out(self, site: str, round: int, why: str) -> None:
-        self.console.print(f"round {round + 1} goes on without {site}: {why}", style="yellow", highlight=False)
+        self.console.print(f"round {round} goes on without {site}: {why}", style="yellow", highlight=False)
 
     def evaluated(self, trial: Trial, round: int, mean: float | None) -> None:
         self.mean = "" if mean is None else f"  mean over the spectrum {mean:.3f}"
@@ -244,6 +249,7 @@ class _Live(Watch):
             self.progress.stop_task(self.task)
 
     def _update(self, told: str, **fields: int) -> None:
+        self.told = told
         if self.task is not None:
             self.progress.update(self.task, told=told + self.mean, **fields)  # type: ignore[arg-type]
 

@@ -128,6 +128,23 @@ def decode_table(content: RecordDict) -> dict[str, Any]:
     return table
 
 
+def decode_introduction(content: RecordDict, scores: bool) -> dict[str, Any]:
+    """What a site tells about its data when a run begins."""
+    table = decode_table(content)
+    lists = {"shape": int, "tests": str, "spectrum": str}
+    sound = (
+        all(isinstance(table.get(key), list) for key in lists)
+        and all(isinstance(item, kind) for key, kind in lists.items() for item in table[key])
+        and table.get("task") in ("binary", "multiclass", "regression")
+        and all(type(table.get(key)) is int and table[key] >= 1 for key in ("outputs", "contexts"))
+        and set(table["spectrum"]) <= set(table["tests"])
+        and (not scores or (isinstance(table.get("constant"), dict) and set(table["constant"]) == set(table["tests"])))
+    )
+    if not sound:
+        raise Rejected("does not tell what its data are like")
+    return table
+
+
 def decode_scores(content: RecordDict, kinds: list[str], cases: list[str]) -> dict[str, dict[str, float]]:
     """Accuracies (errors, for regression) by model and test case."""
     table = decode_table(content)

@@ -8,6 +8,7 @@ sites' keys are in the server's folder, and the rounds of a run in its records.
 import hmac
 import ipaddress
 import secrets
+import socket
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -25,6 +26,7 @@ from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
 from flwr.superlink.config_loader import SuperLinkLifespanConfig, load_control_authn_plugin
 from flwr.superlink.main import create_app
 
+from perinvfl.errors import UserError
 from perinvfl.flower.credentials import write_secret
 from perinvfl.flower.layout import ServerFolder
 
@@ -77,6 +79,7 @@ class Guard:
 
 def serve(folder: ServerFolder, host: str, port: int, started: Callable[[], None]) -> None:
     """Run until told to stop."""
+    _check_free(host, port)
     secret = secrets.token_hex(32)
     folder.secret.unlink(missing_ok=True)
     config = SuperLinkLifespanConfig(
@@ -130,6 +133,15 @@ def serve(folder: ServerFolder, host: str, port: int, started: Callable[[], None
             timeout_graceful_shutdown=3,
         )
     ).run()
+
+
+def _check_free(host: str, port: int) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((host, port))
+        except OSError as error:
+            raise UserError(f"The server cannot listen on {host}:{port}: {error.strerror}.") from None
 
 
 def _is_loopback(client: Any) -> bool:

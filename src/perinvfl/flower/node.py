@@ -4,11 +4,10 @@ Speaks to Flower's SuperLink as a SuperNode does, in one process instead of one 
 only the code that is installed at the site: what code a server would like to have run is never fetched.
 """
 
-import fcntl
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import httpx
@@ -43,6 +42,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from perinvfl.errors import UserError
 from perinvfl.flower.credentials import public_pem, read_private_key
 from perinvfl.flower.layout import SiteFolder
+from perinvfl.flower.lock import only_one
 
 HEARTBEAT = 10.0  # the least Flower admits: a site that is gone is known to be so after two of them
 RETRY_MOST = 5.0
@@ -82,7 +82,8 @@ class Node:
 
     def serve(self) -> None:
         """Take part until told to stop."""
-        with _only_one(self.folder):
+        busy = f"Another process takes part as {self.folder.name} already; stop it first."
+        with only_one(self.folder.path / "site.lock", busy):  # two would undo each other's states
             self._activate()
             threading.Thread(target=self._beat, daemon=True).start()
             self.say(f"{self.folder.name} takes part; the server is {self.folder.server}")
@@ -225,6 +226,8 @@ class Node:
                         f"{self.folder.server} does not show a certificate of this federation ({error}); check the "
                         "address, and that the server was started with the folder of the same `federation init`."
                     ) from None
+            except ValueError:
+                pass  # an answer that is none: something else than the server has taken its place for a moment
             if self.stopping.is_set():
                 raise _Refused(0)
             if not said:
@@ -240,14 +243,3 @@ class _Refused(Exception):
     def __init__(self, status: int) -> None:
         super().__init__(status)
         self.status = status
-
-
-@contextmanager
-def _only_one(folder: SiteFolder) -> Iterator[None]:
-    """Two processes with one site's states would undo each other's work."""
-    with open(folder.path / "site.lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"Another process takes part as {folder.name} already; stop it first.") from None
-        yield

@@ -27,7 +27,8 @@ from perinvfl.executors import threads
 from perinvfl.experiment import Trial
 from perinvfl.flower import codec, privacy, secagg
 from perinvfl.flower.codec import Rejected
-from perinvfl.flower.post import Post
+from perinvfl.flower.lock import only_one
+from perinvfl.flower.post import Answer, Post
 from perinvfl.flower.settings import FederationSettings, needs_risks
 from perinvfl.flower.site import NEVER, Assignment
 from perinvfl.flower.watch import Progress, Watch
@@ -118,6 +119,11 @@ class Rounds:
 
     @threads(1)
     def run(self, resume: bool) -> None:
+        busy = f"Another process is at work on {self.folder}; let it finish, or stop it first."
+        with only_one(self.folder / "server.lock", busy):
+            self._run(resume)
+
+    def _run(self, resume: bool) -> None:
         past = read_run(self.folder)
         if past is not None and past.finished:
             self.watch.skipped(self.trial, self.folder)
@@ -142,7 +148,7 @@ class Rounds:
             self._advance(gathered)
             if len(gathered.used) < len(self._participants(self.done - 1)):
                 used = [self.sites[client] for client in gathered.used]
-                self.writer.write("partial", round=self.done - 1, used=used)
+                self.writer.write("partial", round=self.done, used=used)
             seen = [risk for risk in gathered.risks.values() if math.isfinite(risk)]
             risk = sum(seen) / len(seen) if seen else None
             self._save(time.perf_counter() - began)
@@ -223,12 +229,15 @@ class Rounds:
             questions = codec.encode_assignments(asked, None, {"scores": self.settings.evaluate})
             answers = self.post.ask(MessageType.QUERY, questions, 0, self.settings.round_timeout)
             for client, answer in answers.items():
-                if isinstance(answer, Rejected):
-                    raise UserError(f"{self.sites[client]} {answer}")
-                told[client] = codec.decode_table(answer)
+                try:
+                    if isinstance(answer, Rejected):
+                        raise answer
+                    told[client] = codec.decode_introduction(answer, self.settings.evaluate)
+                except Rejected as rejected:
+                    raise UserError(f"{self.sites[client]} {rejected}") from None
         return [told[client] for client in range(self.clients)]
 
-    def _wait_or_give_up(self, ends: float, missing: list[int]) -> None:
+    def _wait_or_give_up(self, ends: float, missing: list[int], tries: int = 0) -> None:
         names = [self.sites[client] for client in missing]
         if time.monotonic() >= ends:
             raise UserError(
@@ -236,14 +245,14 @@ class Rounds:
                 "`perinvfl federation join`, or raise federation.patience."
             )
         self.watch.waiting(names)
-        time.sleep(max(self.settings.poll, 0.2))
+        time.sleep(min(0.2 * 2**tries, 10.0))
 
     # One round -----------------------------------------------------------------------------------------------------
 
     def _round(self) -> Gathered | None:
         """Ask until enough have answered; None if no number that came back is finite any more."""
         t = self.done
-        ends = time.monotonic() + self.settings.patience
+        ends, tries = time.monotonic() + self.settings.patience, 0
         while True:
             taking_part, online = self._participants(t), self.post.online()
             asked = [client for client in taking_part if client in online]
@@ -262,12 +271,14 @@ class Rounds:
                 return gathered
             if len(why) == len(asked) and all("NaN" in str(w) or "infinite" in str(w) for w in why.values()):
                 sentence = (
-                    f"{self.trial.label}, seed {self.trial.seed}: no site's update is finite in round {t}, stopped"
+                    f"{self.trial.label}, seed {self.trial.seed}: no site's update is finite in round {t + 1}, stopped"
                 )
-                self.writer.write("broken", round=t, why=sentence)
+                self.writer.write("broken", round=t + 1, why=sentence)
                 self.watch.broke(self.trial, sentence)
                 return None
-            self._wait_or_give_up(ends, [client for client in asked if gathered is None or client not in gathered.used])
+            used = [] if gathered is None else gathered.used
+            self._wait_or_give_up(ends, [client for client in asked if client not in used], tries)
+            tries += 1
 
     def _gather(self, t: int, asked: list[int]) -> tuple[Gathered | None, dict[int, Rejected]]:
         replies = 0
@@ -334,7 +345,7 @@ class Rounds:
                 self.post, questions, t, self.settings.round_timeout, self.settings.clipping_range, size, heard
             )
         except secagg.TooFew as few:
-            self.writer.write("undone", round=t, why=str(few))
+            self.writer.write("undone", round=t + 1, why=str(few))
             return None, few.left_out
         update, risk = secagg.unflatten(mean, self.server.params)
         risks = {client: float(rest.get("risk", risk)) for client, rest in told.items()}
@@ -366,26 +377,17 @@ class Rounds:
         kinds = [kind for kind in ("personal", "global") if getattr(self.algorithm, f"has_{kind}")]
         cases = list(self.begun.tests)
         scores: dict[int, dict[str, dict[str, float]]] = {}
-        ends = time.monotonic() + (self.settings.patience if self._over() else 0)
-        while True:  # the last evaluation waits for every site, as the table needs them all
-            missing = [client for client in range(self.clients) if client not in scores]
-            asked = [client for client in self.post.online() if client in missing]
-            questions = self._questions(self.done, asked)
-            answers = self.post.ask(MessageType.EVALUATE, questions, self.done, self.settings.round_timeout)
-            for client, answer in answers.items():
-                try:
-                    if isinstance(answer, Rejected):
-                        raise answer
-                    scores[client] = codec.decode_scores(answer, kinds, cases)
-                except Rejected as rejected:
-                    self._leave_out(client, self.done, f"evaluation {rejected}")
-            missing = [client for client in range(self.clients) if client not in scores]
-            if not missing or time.monotonic() >= ends:
-                break
-            self.watch.waiting([self.sites[client] for client in missing])
-            time.sleep(max(self.settings.poll, 0.2))
+        # The last evaluation waits for every site, as the table needs them all.
+        for client, answer in self._ask_everyone(MessageType.EVALUATE, wait=self._over()).items():
+            try:
+                if isinstance(answer, Rejected):
+                    raise answer
+                scores[client] = codec.decode_scores(answer, kinds, cases)
+            except Rejected as rejected:
+                self._leave_out(client, self.done - 1, f"evaluation {rejected}")
         if not scores:
             return
+        missing = [client for client in range(self.clients) if client not in scores]
         present = sorted(scores)
         absent = {"absent": [self.sites[client] for client in missing]} if missing else {}
         measured = {
@@ -407,8 +409,21 @@ class Rounds:
 
     def _commit_last_round(self) -> None:
         """Tell the sites that the last round counted, where no evaluation did."""
-        questions = self._questions(self.done, self.post.online())
-        self.post.ask("query.commit", questions, self.done, self.settings.round_timeout)
+        self._ask_everyone("query.commit", wait=True)
+
+    def _ask_everyone(self, kind: str, wait: bool) -> dict[int, Answer]:
+        """What all sites answer; with patience for those that are away, if we wait."""
+        answers: dict[int, Answer] = {}
+        ends = time.monotonic() + (self.settings.patience if wait else 0)
+        while True:
+            asked = [client for client in self.post.online() if client not in answers]
+            questions = self._questions(self.done, asked)
+            answers |= self.post.ask(kind, questions, self.done, self.settings.round_timeout)
+            missing = [self.sites[client] for client in range(self.clients) if client not in answers]
+            if not missing or time.monotonic() >= ends:
+                return answers
+            self.watch.waiting(missing)
+            time.sleep(0.2)
 
     # Pieces --------------------------------------------------------------------------------------------------------
 
@@ -458,8 +473,8 @@ class Rounds:
     def _leave_out(self, client: int, t: int, why: str) -> None:
         name = self.sites[client]
         self.left_out[name] = self.left_out.get(name, 0) + 1
-        self.writer.write("left out", round=t, site=name, why=why)
-        self.watch.left_out(name, t, why)
+        self.writer.write("left out", round=t + 1, site=name, why=why)  # the first round is round 1, as in evaluations
+        self.watch.left_out(name, t + 1, why)
 
     def _model_bytes(self) -> int:
         return sum(4 * leaf.numel() for leaf in self.server.params.values())

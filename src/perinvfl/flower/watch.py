@@ -58,7 +58,7 @@ class Plain(Watch):
         self.say(f"{_name(progress.trial)}: {in_words(progress)}")
 
     def left_out(self, site: str, round: int, why: str) -> None:
-        self.say(f"round {round + 1} goes on without {site}: {why}")
+        self.say(f"round {round} goes on without {site}: {why}")
 
     def evaluated(self, trial: Trial, round: int, mean: float | None) -> None:
         if mean is not None:

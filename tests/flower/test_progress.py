@@ -1,0 +1,46 @@
+"""What a person sees while a run goes on."""
+
+import io
+from pathlib import Path
+
+from flower.test_parity import trial_of
+from rich.console import Console
+
+from perinvfl.cli.federation import _Live
+from perinvfl.flower.watch import Plain, Progress, in_bytes
+
+
+def test_on_a_terminal() -> None:
+    screen = io.StringIO()
+    trial = trial_of("perinvfl", rounds=7)
+    with _Live(Console(file=screen, force_terminal=True, width=140)) as live:
+        live.waiting(["a"])
+        live.started(trial, 3)
+        live.waiting(["b", "c"])
+        live.heard(2, 4)
+        live.round(Progress(trial, 4, 3, 4, 0.5, 1.25, 5_090_000, 1_272_004))
+        live.left_out("d", 4, "no answer in time")
+        live.evaluated(trial, 4, 0.75)
+        live.evaluated(trial, 4, None)
+        live.broke(trial, "it broke")
+        live.skipped(trial, Path("runs"))
+        live.finished(trial, 9.0, "ε = 1 at δ = 1e-05 was spent on updates")
+    shown = screen.getvalue()
+    parts = ["PerInvFL, seed 0", "going on after round 3", "3/4 replies", "risk 0.500", "1.2 s a round", "5.09 MB up"]
+    parts += ["goes on without d: no answer in time", "it broke", "already done", "ε = 1", "4/7"]
+    for part in parts:
+        assert part in shown, part
+
+
+def test_in_a_log() -> None:
+    said: list[str] = []
+    trial = trial_of("perinvfl", rounds=7)
+    plain = Plain(said.append)
+    plain.waiting(["a", "b"])
+    plain.waiting(["a", "b"])
+    plain.round(Progress(trial, 4, 3, 4, None, 1.25, 999, 100))
+    plain.finished(trial, 9.0, "ε = 1")
+    assert said[0] == "waiting for a, b" and len(said) == 3
+    assert said[1] == "PerInvFL, seed 0: round 4, 3/4 replies, 1.25 s, 999 B up, 400 B down"
+    assert said[2] == "PerInvFL, seed 0: done in 9.0 s; ε = 1"
+    assert [in_bytes(n) for n in (0, 1500, 2.5e6, 3e9)] == ["0 B", "1.5 kB", "2.5 MB", "3 GB"]

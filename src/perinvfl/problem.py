@@ -1,5 +1,6 @@
 """What an algorithm may ask of one client's data: predictions, and the gradient of an objective."""
 
+import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -141,18 +142,38 @@ def descend(
 ) -> Step:
     """See `Problem.descend`. One function, so that it can be compiled as one."""
     at = tree.map(torch.add, params, total) if total else params
-    gradient, told = gradient_of(model, objective, at, batch)
+    # Compiled, a plain step folds its size into the loss: matrix products then add straight onto the parameters.
+    folded = how.kind == "sgd" and torch.compiler.is_compiling()
+    factor = -how.rate if folded else 1.0
+    gradient, told = gradient_of(model, _times(objective, factor) if folded else objective, at, batch)
     if not (isinstance(how.l2, float) and how.l2 == 0):
-        gradient = tree.map(lambda g, p: g + 2 * how.l2 * p, gradient, at)
+        gradient = tree.map(lambda g, p: g + factor * 2 * how.l2 * p, gradient, at)
     if anchor is not None:
-        gradient = tree.map(lambda g, p, a: g + how.pull * (p - a), gradient, at, anchor)
-    new, moments = optimizers.step(how.kind, params if total is None else total, gradient, moments, how.rate)
+        gradient = tree.map(lambda g, p, a: g + factor * how.pull * (p - a), gradient, at, anchor)
+    base = params if total is None else total
+    if folded:
+        return Step(tree.map(torch.add, base, gradient) if base else gradient, moments, told)
+    new, moments = optimizers.step(how.kind, base, gradient, moments, how.rate)
     return Step(new, moments, told)
 
 
+def _times(objective: Objective | OnFeatures, factor: Number) -> Objective | OnFeatures:
+    def scaled(result: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return factor * result[0], result[1]
+
+    if isinstance(objective, OnFeatures):
+        value = objective.value
+        return OnFeatures(lambda *seen: scaled(value(*seen)))
+    return lambda *seen: scaled(objective(*seen))
+
+
 def compiled_descent() -> Callable[..., Step]:
-    """For one client at a time, gradient and update as one compiled program: faster on small batches."""
-    return torch.compile(descend, dynamic=False)
+    """For one client at a time, gradient and update as one compiled program: faster on small batches.
+
+    A function of its own for each simulation: the compiler keeps only a few programs of one function.
+    """
+    own = types.FunctionType(descend.__code__.replace(), descend.__globals__, descend.__name__)
+    return torch.compile(own, dynamic=False)
 
 
 def _value(model: Model, objective: Objective | OnFeatures, params: Params, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,8 @@ import torch
 from commands import command, environment, perinvfl, start, tiny_file, untimed
 
 from perinvfl.cli import call
+from perinvfl.experiment import read_experiment
+from perinvfl.presets import preset_file, preset_line, preset_names
 
 SECOND = """
 [[algorithm]]
@@ -224,13 +226,27 @@ def test_unknown_command_or_option_is_code_2(tmp_path: Path, capsys: pytest.Capt
     file = str(tiny_file(tmp_path))
     for arguments in (
         ["rum"],
-        ["run"],
         ["run", file, "--ouut", "x"],
         ["sweep", file],
         ["sweep", file, "--trials", "0"],
     ):
         assert call(arguments) == 2
         assert "Error" in capsys.readouterr().err
+
+
+def test_run_takes_a_file_or_a_preset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(tiny_file(tmp_path))
+    for arguments in (["run"], ["run", file, "--preset", "perinvfl-rc_mnist"]):
+        assert call(arguments) == 2
+        assert "one of FILE and --preset NAME" in capsys.readouterr().err
+    assert call(["run", "--preset", "perinvf-rc_mnist"]) == 2
+    assert "did you mean perinvfl-rc_mnist?" in capsys.readouterr().err
+
+
+def test_every_preset_is_a_sound_experiment() -> None:
+    for name in preset_names():
+        experiment = read_experiment(preset_file(name))
+        assert experiment.name == name and len(experiment.trials) == 1 and preset_line(name)
 
 
 def test_a_table_of_nothing(tmp_path: Path) -> None:

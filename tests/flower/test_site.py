@@ -1,10 +1,12 @@
 """A site's states survive a kill at any moment, and a round the server did not use does not advance them."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -14,13 +16,15 @@ from flower.inprocess import InProcess
 from flower.test_parity import SETTINGS, deploy, sites, trial_of
 
 from perinvfl import checkpoint, tree
+from perinvfl.data import build_federation
+from perinvfl.data.files import FileSettings
 from perinvfl.errors import UserError
 from perinvfl.experiment import build_experiment
 from perinvfl.flower.codec import Rejected
 from perinvfl.flower.lock import only_one
 from perinvfl.flower.post import Answer
 from perinvfl.flower.rounds import Rounds
-from perinvfl.flower.site import NEVER, Assignment, Site, Vault, make_worker, read_share
+from perinvfl.flower.site import NEVER, Assignment, Site, Vault, load_share, make_worker, read_share
 from perinvfl.flower.watch import Watch
 from perinvfl.records import read_events
 from perinvfl.seeding import generator
@@ -211,6 +215,29 @@ def test_without_evaluations_the_last_round_is_committed_all_the_same(tmp_path: 
 
 def kept_round(folder: Path, run: str) -> int:
     return int(checkpoint.load(folder / "state" / run / "committed.pt")["round"])
+
+
+def test_a_site_with_its_own_table_has_what_it_has_in_the_simulation(tmp_path: Path) -> None:
+    header, rng = "hospital,year,a,b,ill", numpy.random.default_rng(0)
+    rows = [
+        f"h{i % 2},{2020 + i // 2 % 3},{a:.6f},{b:.6f},{i // 6 % 2}"
+        for i, (a, b) in enumerate(rng.normal(size=(60, 2)))
+    ]
+    (tmp_path / "all.csv").write_text("\n".join([header, *rows]) + "\n")
+    shared: dict[str, Any] = {"label": "ill", "context": "year", "test_contexts": (2022,), "mean": (0.1, 0.2)}
+    shared |= {"scale": (1.0, 2.0), "classes": (0, 1)}
+    whole = build_federation("file", FileSettings(path=str(tmp_path / "all.csv"), client="hospital", **shared), 3)
+    settings = {"benchmark": "sites", "clients": 2, "client": "hospital", **shared}
+    for client in range(2):
+        own = tmp_path / f"h{client}.csv"
+        own.write_text("\n".join([header, *(row for row in rows if row.startswith(f"h{client}"))]) + "\n")
+        share = load_share(own, json.dumps([{"data": settings, "seed": 3}, client, 2, 2]))
+        assert share.spectrum == whole.spectrum and set(share.tests) == {*whole.tests, "validation"}
+        for one, other in zip(share.train, whole.train, strict=True):
+            assert torch.equal(one, other[client][: len(one)])
+        assert torch.equal(share.tests["2022"].x, whole.tests["2022"].x[client][: len(share.tests["2022"].x)])
+    with pytest.raises(UserError, match="holds 2 clients"):
+        load_share(tmp_path / "all.csv", json.dumps([{"data": settings, "seed": 3}, 0, 2, 2]))
 
 
 def test_a_site_with_its_own_file(tmp_path: Path) -> None:

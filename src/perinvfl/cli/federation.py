@@ -78,7 +78,9 @@ def join(
     folder: Annotated[Path, typer.Argument(help="The site's folder, as `init` wrote it.")],
     data: Annotated[
         Path | None,
-        typer.Option("--data", help="The site's data, .npz or .safetensors; without it, its share of a benchmark."),
+        typer.Option(
+            "--data", help="The site's data: arrays, a table or photographs; without it, its share of a benchmark."
+        ),
     ] = None,
     server: Annotated[str | None, typer.Option("--server", help="HOST:PORT, if not the one written down.")] = None,
     poll: Annotated[float, typer.Option("--poll", min=0.01, help="Seconds between two questions for work.")] = 0.5,

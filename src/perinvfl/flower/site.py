@@ -23,16 +23,18 @@ from perinvfl.algorithms import ALGORITHMS
 from perinvfl.algorithms.base import Algorithm, Broadcast, ClientState, Upload
 from perinvfl.data import BENCHMARKS, build_federation
 from perinvfl.data.constant import constant_scores
-from perinvfl.data.sites import SitesSettings
+from perinvfl.data.sites import SitesSettings, site_federation
 from perinvfl.errors import UserError
 from perinvfl.executors import for_client
-from perinvfl.federation import Split, Task
+from perinvfl.federation import Federation, Split, Task
 from perinvfl.flower import privacy
 from perinvfl.models import Model, ModelSettings, build_model
 from perinvfl.problem import Batches, Problem, autograd_gradient, functional_gradient
 from perinvfl.seeding import generator
 from perinvfl.simulate import Training, pick_descent, pick_device
 from perinvfl.tree import Params
+
+TABLES = (".csv", ".tsv", ".parquet")  # what a site may bring besides arrays and folders of photographs
 
 NEVER = -1  # the round before the first
 
@@ -293,13 +295,19 @@ def load_share(data: Path | None, trial: str) -> Share:
     settings = dict(asked["data"])
     benchmark = settings.pop("benchmark")
     chosen: Any = config.build(BENCHMARKS[benchmark].settings, settings, "data")
+    if data is not None and isinstance(chosen, SitesSettings) and (data.is_dir() or data.suffix in TABLES):
+        return _client_share(site_federation(chosen, data, asked["seed"]), 0, chosen.spectrum)
     if data is not None:
         return read_share(
             data, getattr(chosen, "task", "binary"), getattr(chosen, "outputs", 1), getattr(chosen, "spectrum", ())
         )
     if isinstance(chosen, SitesSettings):
         raise UserError('data.benchmark = "sites": this site was started without --data FILE, so it has no data.')
-    federation = build_federation(benchmark, chosen, asked["seed"])
+    return _client_share(build_federation(benchmark, chosen, asked["seed"]), client)
+
+
+def _client_share(federation: Federation, client: int, spectrum: tuple[str, ...] = ()) -> Share:
+    """One client's part of a federation."""
     tests = dict(federation.tests)
     if federation.validation is not None:
         tests["validation"] = federation.validation
@@ -308,7 +316,7 @@ def load_share(data: Path | None, trial: str) -> Share:
         {name: _own(test, client) for name, test in tests.items()},
         federation.task,
         federation.outputs,
-        federation.spectrum,
+        spectrum or federation.spectrum,
     )
 
 
@@ -342,7 +350,9 @@ def _read_arrays(path: Path) -> dict[str, Tensor]:
         raise UserError(f"{path} does not exist; give the site's data as a .npz or .safetensors file.") from None
     except Exception as error:  # what a damaged file raises depends on where it is damaged
         raise UserError(f"{path} cannot be read as {path.suffix[1:]}: {error}.") from None
-    raise UserError(f"{path}: the site's data must be a .npz or .safetensors file.")
+    raise UserError(
+        f"{path}: the site's data must be a .npz or .safetensors file, a table ({', '.join(TABLES)}) or a folder."
+    )
 
 
 def _split(path: Path, arrays: dict[str, Tensor], prefix: str, task: Task, outputs: int) -> Split:

@@ -1,5 +1,6 @@
 """Atomic files: a checkpoint is there whole or not at all, and a damaged one is noticed."""
 
+import fcntl
 import hashlib
 import io
 import os
@@ -51,3 +52,16 @@ def load(path: Path) -> dict[str, Tensor]:
     if len(content) < 32 or hashlib.sha256(content[32:]).digest() != content[:32]:
         raise UserError(f"The checkpoint {path} is damaged (its checksum differs); delete it to start this run again.")
     return torch.load(io.BytesIO(content[32:]), map_location="cpu", weights_only=True)
+
+
+@contextmanager
+def only_one(path: Path, otherwise: str) -> Iterator[None]:
+    """Hold a lock file while the work goes on, so that two processes never undo each other; it ends with this one."""
+    with writing(path):
+        file = open(path, "w")  # noqa: SIM115  held open while the work goes on
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(otherwise) from None
+        yield

@@ -5,6 +5,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
     TaskID,
     TextColumn,
@@ -19,21 +20,27 @@ from perinvfl.tables import Table, cells
 from perinvfl.train import Watch, broken_sentence
 
 
+def bars(console: Console, clock: ProgressColumn, disable: bool = False) -> Progress:
+    """Bars that count rounds, with what is told about each."""
+    return Progress(
+        SpinnerColumn(finished_text="[green]✓"),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[told]}"),
+        clock,
+        console=console,
+        disable=disable,
+    )
+
+
 class Live(Watch):
     """One bar a running group of trials: rounds, risk, accuracy, time left; of several runs, one more for them all."""
 
     def __init__(self, console: Console, rounds: list[int]) -> None:
         self.console, self.rounds = console, rounds
         self.done = 0  # rounds of runs that are finished
-        self.progress = Progress(
-            SpinnerColumn(finished_text="[green]✓"),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[told]}"),
-            TimeRemainingColumn(elapsed_when_finished=True),
-            console=console,
-        )
+        self.progress = bars(console, TimeRemainingColumn(elapsed_when_finished=True))
         self.task: TaskID | None = None
         self.whole: TaskID | None = None
         self.risk, self.mean = "", ""

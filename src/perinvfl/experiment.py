@@ -31,6 +31,7 @@ from typing import Any, TypeGuard
 from perinvfl import config, hyper
 from perinvfl.algorithms import ALGORITHMS
 from perinvfl.algorithms.base import Algorithm
+from perinvfl.algorithms.groupdro import GroupWeighted
 from perinvfl.algorithms.irm import Penalized
 from perinvfl.contexts import ContextSettings
 from perinvfl.data import BENCHMARKS, build_federation
@@ -219,6 +220,7 @@ def build_experiment(table: dict[str, Any], default_name: str = "experiment") ->
     _check_clients(trials)
     _check_labels(trials)
     _check_batches(trials)
+    _check_contexts(trials)
     return Experiment(name, tuple(trials), config.build(Effort, table.get("search", {}), "search"))
 
 
@@ -325,6 +327,15 @@ def _check_batches(trials: list[Trial]) -> None:
         if trial.training.batch_size == 1 and isinstance(trial.algorithm, Penalized):
             raise UserError(
                 f"training.batch_size = 1: the penalty of {trial.label} compares two halves of a batch; at least 2."
+            )
+
+
+def _check_contexts(trials: list[Trial]) -> None:
+    for trial in trials:
+        balanced = trial.contexts.infer != "given" and trial.contexts.use == "balance"
+        if balanced and not isinstance(trial.algorithm, Penalized | GroupWeighted):
+            raise UserError(
+                f'contexts.use = "balance": {trial.label} has no loss over contexts; use "discount" or "judge".'
             )
 
 

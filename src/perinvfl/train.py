@@ -5,7 +5,6 @@ Needs torch and the standard library only, so it runs on a machine where nothing
 
 import argparse
 import dataclasses
-import fcntl
 import json
 import math
 import shlex
@@ -13,15 +12,14 @@ import shutil
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from perinvfl import checkpoint, tree
-from perinvfl.checkpoint import write_atomically, writing
+from perinvfl.checkpoint import only_one, write_atomically, writing
 from perinvfl.errors import UserError
 from perinvfl.experiment import Experiment, Trial, read_experiment
 from perinvfl.federation import Federation
@@ -137,7 +135,8 @@ class _Group:
         self.timed: dict[str, float] = {}  # seconds of a round by executor, where that was measured
 
     def run(self) -> None:
-        with _alone_at_work(self.checkpoint.with_suffix(".lock")):
+        lock = self.checkpoint.with_suffix(".lock")
+        with only_one(lock, f"Another process is at work on {lock.parent}; let it finish, or stop it first."):
             self._run()
 
     def _run(self) -> None:
@@ -275,19 +274,6 @@ def start_fields(
         "environment": environment(simulation.device),
         "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
-
-
-@contextmanager
-def _alone_at_work(path: Path) -> Iterator[None]:
-    """Hold a lock on a run, so that two processes never write the same records; it ends with the process."""
-    with writing(path):
-        file = open(path, "w")  # noqa: SIM115  held open while the work goes on
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"Another process is at work on {path.parent}; let it finish, or stop it first.") from None
-        yield
 
 
 def broken_sentence(trial: Trial, round: int) -> str:

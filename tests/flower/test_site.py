@@ -16,12 +16,12 @@ from flower.inprocess import InProcess
 from flower.test_parity import SETTINGS, deploy, sites, trial_of
 
 from perinvfl import checkpoint, tree
+from perinvfl.checkpoint import only_one
 from perinvfl.data import build_federation
 from perinvfl.data.files import FileSettings
 from perinvfl.errors import UserError
 from perinvfl.experiment import build_experiment
 from perinvfl.flower.codec import Rejected
-from perinvfl.flower.lock import only_one
 from perinvfl.flower.post import Answer
 from perinvfl.flower.rounds import Rounds
 from perinvfl.flower.site import NEVER, Assignment, Site, Vault, load_share, make_worker, read_share

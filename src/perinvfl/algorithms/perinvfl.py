@@ -36,7 +36,7 @@ class PerInvFL(Personal, Penalized, GroupWeighted):
     )
 
     personal_after: int = hyper(
-        0, "rounds in which θ_i is ν itself, before it becomes personal", least=0, stacks=True, later=True
+        0, "rounds that θ_i begins anew at ν, before it goes its own way", least=0, stacks=True, later=True
     )
 
     def batches_per_round(self) -> int:

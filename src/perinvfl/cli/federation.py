@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import TaskID, TimeElapsedColumn
 from rich.table import Table as RichTable
 
-from perinvfl.display import show_table
+from perinvfl.display import bars, show_table
 from perinvfl.errors import UserError
 from perinvfl.experiment import Trial, build_experiment, read_table
 from perinvfl.flower.watch import Plain, Watch, in_bytes
@@ -192,14 +192,9 @@ class _Live(Watch):
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.progress = Progress(
-            SpinnerColumn(finished_text="[green]✓"),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[told]}"),
+        self.progress = bars(
+            console,
             TimeElapsedColumn(),
-            console=console,
             disable=not console.is_terminal,
         )
         self.task: TaskID | None = None

@@ -39,10 +39,10 @@ from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
+from perinvfl.checkpoint import only_one
 from perinvfl.errors import UserError
 from perinvfl.flower.credentials import public_pem, read_private_key
 from perinvfl.flower.layout import SiteFolder
-from perinvfl.flower.lock import only_one
 
 HEARTBEAT = 10.0  # the least Flower admits: a site that is gone is known to be so after two of them
 RETRY_MOST = 5.0

@@ -21,13 +21,12 @@ from torch import Tensor
 
 from perinvfl import checkpoint, tree
 from perinvfl.algorithms.base import ServerState, Upload
-from perinvfl.checkpoint import write_atomically
+from perinvfl.checkpoint import only_one, write_atomically
 from perinvfl.errors import UserError
 from perinvfl.executors import threads
 from perinvfl.experiment import Trial
 from perinvfl.flower import codec, privacy, secagg
 from perinvfl.flower.codec import Rejected
-from perinvfl.flower.lock import only_one
 from perinvfl.flower.post import Answer, Post
 from perinvfl.flower.settings import FederationSettings, needs_risks
 from perinvfl.flower.site import NEVER, Assignment

@@ -245,8 +245,9 @@ def test_pictures_go_in_as_they_are(
 
 def test_a_run_with_inferred_contexts_opens_with_the_given_ones(tmp_path: Path) -> None:
     file = planted_file(tmp_path, rounds=5)
-    options = ["--set", "contexts.infer=hard", "--set", "contexts.reference_rounds=5", "--out", str(tmp_path / "runs")]
-    assert call(["run", str(file), *options]) == 0
+    options = ["contexts.infer=hard", "contexts.use=discount", "contexts.reference_rounds=5"]
+    settings = [word for option in options for word in ("--set", option)]
+    assert call(["run", str(file), *settings, "--out", str(tmp_path / "runs")]) == 0
     folder = next((tmp_path / "runs").rglob("events.jsonl")).parent
     opened = open_run(folder)
     assert opened.federation.contexts == 2 and int(opened.federation.train.context.max()) == 1

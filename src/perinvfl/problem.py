@@ -204,6 +204,11 @@ class Problem:
         """Whether the global loss, too, runs over a client's contexts: where they were inferred to be balanced."""
         return self.split == "balance"
 
+    @property
+    def compiled(self) -> bool:
+        """Whether a step is a compiled program."""
+        return self.descent is not descend
+
     def batches(self, data: Split, places: Tensor | None) -> Batches:
         return Batches(data, places, self.augmentation, self.split)
 

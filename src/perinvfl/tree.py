@@ -25,7 +25,9 @@ def leaves(tree: Any) -> list[Tensor]:
 
 
 def stack(trees: Sequence[Any]) -> Any:
-    """[tree, tree, ...] -> one tree whose leaves carry a new leading axis."""
+    """[tree, tree, ...] -> one tree whose leaves carry a new leading axis; of a single tree, without a copy."""
+    if len(trees) == 1:
+        return over(lambda leaf: leaf.unsqueeze(0), trees[0])
     return over(lambda *parts: torch.stack(parts), *trees)
 
 

@@ -161,7 +161,7 @@ class Algorithm:
         self, problem: Problem, broadcast: Broadcast, moments: Moments, batches: Batches
     ) -> tuple[Upload, Moments]:
         """R local steps of the global model from ν^t."""
-        walk = Walk(broadcast.params, {}, moments, None)
+        walk = Walk.begin(problem, broadcast.params, moments)
         for r in range(self.local_steps):
             walk = self.local_step(problem, broadcast, walk, batches, r)
         return walk.upload(), walk.moments
@@ -170,8 +170,9 @@ class Algorithm:
         """ν_{i,r+1} ← ν_{i,r} − γ ∇L(ν_{i,r}; D_i)."""
         how = Descent(self.optimizer, self.learning_rate, self.l2 / self.loss_scale(broadcast.round))
         objective = self.global_objective(problem, broadcast)
-        step = problem.descend(objective, walk.origin, batches[batch], how, walk.moments, total=walk.update)
-        return walk.after(step)
+        if walk.at is not None:
+            return walk.after(problem.descend(objective, walk.at, batches[batch], how, walk.moments))
+        return walk.after(problem.descend(objective, walk.origin, batches[batch], how, walk.moments, total=walk.update))
 
     def loss_scale(self, round: Number) -> Number:
         """What the whole loss is divided by."""
@@ -188,8 +189,15 @@ class Walk(NamedTuple):
     update: Params
     moments: Moments
     risk: Tensor | None
+    at: Params | None = None  # compiled: where the steps have led, kept instead of their sum; a pass over memory less
+
+    @classmethod
+    def begin(cls, problem: Problem, params: Params, moments: Moments) -> "Walk":
+        return cls(params, {}, moments, None, params if problem.compiled else None)
 
     def params(self) -> Params:
+        if self.at is not None:
+            return self.at
         return tree.map(torch.add, self.origin, self.update) if self.update else self.origin
 
     def step(self, kind: optimizers.Kind, gradient: Params, rate: Number, risk: Tensor | None) -> "Walk":
@@ -198,11 +206,15 @@ class Walk(NamedTuple):
 
     def after(self, step: Step) -> "Walk":
         """Where a step of `problem.descend` leads; the risk told is that of the first."""
-        return Walk(self.origin, step.params, step.moments, step.told if self.risk is None else self.risk)
+        risk = step.told if self.risk is None else self.risk
+        if self.at is not None:
+            return Walk(self.origin, {}, step.moments, risk, step.params)
+        return Walk(self.origin, step.params, step.moments, risk)
 
     def upload(self) -> Upload:
         assert self.risk is not None
-        return Upload(self.update, self.risk)
+        update = self.update if self.at is None else tree.map(torch.sub, self.at, self.origin)
+        return Upload(update, self.risk)
 
 
 def erm(problem: Problem, weight: Number = 1.0) -> Objective:

@@ -60,7 +60,7 @@ class PerInvFL(Personal, Penalized, GroupWeighted):
             early = torch.as_tensor(broadcast.round <= self.personal_after)
             theta = tree.map(lambda t, v: torch.where(early, v, t), theta, broadcast.params)
             theta_moments = optimizers.forget(theta_moments, early)
-        walk = Walk(broadcast.params, {}, state.moments, None)  # ν_{i,0} ← ν^t                                 l. 5
+        walk = Walk.begin(problem, broadcast.params, state.moments)  # ν_{i,0} ← ν^t                            l. 5
         batch = 0
         for _ in range(self.local_steps):
             nu = walk.params()  # ν_{i,r}

@@ -10,7 +10,17 @@ import pytest
 from perinvfl.cli import call
 from perinvfl.experiment import Effort, read_experiment
 from perinvfl.records import pack, read_packed
-from perinvfl.reproduce import CHOSEN, LEFT_OUT, SEARCH, Published, method_of, read_published, reproduce, setting_of
+from perinvfl.reproduce import (
+    CHOSEN,
+    LEFT_OUT,
+    LONGER,
+    SEARCH,
+    Published,
+    method_of,
+    read_published,
+    reproduce,
+    setting_of,
+)
 from perinvfl.select import RULES, view
 
 FILE = """
@@ -35,7 +45,7 @@ name = "fedavg"
 label = "Shape only"
 data.grayscale = true
 """
-EFFORT = Effort(trials=3, finalists=2, seeds=(101, 102))
+EFFORT = Effort(trials=3, finalists=2, seeds=(101, 102), longer=6, longer_settings=1)
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +72,23 @@ def test_every_method_gets_the_same(made: tuple[Path, Published, list[str]]) -> 
             assert published.runs_of(method, choice.last_setting)
 
 
+def test_the_oracle_alone_sees_the_longer_runs(made: tuple[Path, Published, list[str]]) -> None:
+    folder, published, _ = made
+    longer = read_packed(folder / "out" / LONGER)
+    assert [(method_of(run), run.start["asked"]["seed"]) for run in longer] == [
+        (method, seed) for method in ("FedAvg", "PerInvFL", "Shape only") for seed in (101, 102)
+    ]
+    ids = {run.start["id"] for run in longer}
+    for run in longer:
+        assert run.evaluations[-1]["round"] == 6 and setting_of(run) >= 3  # counted on from the three searched
+        shorter = published.runs_of(method_of(run), setting_of(run) - 3)
+        changed = {key for key in run.start["asked"] if run.start["asked"][key] != shorter[0].start["asked"][key]}
+        assert changed <= {"training", "algorithm", "seed"}
+    for rule in published.rules():
+        assert (ids <= {run.start["id"] for run in published.looked_at(RULES[rule])}) == (rule == "oracle")
+    assert {run.start["id"] for run in read_published(folder / "out").chosen} >= ids
+
+
 def test_rules_are_those_that_find_something(made: tuple[Path, Published, list[str]]) -> None:
     _, published, _ = made
     assert published.rules() == ["source", "leave-one-client-out", "oracle"]  # no context was inferred here
@@ -80,7 +107,7 @@ def test_what_is_there_is_not_made_again(made: tuple[Path, Published, list[str]]
     folder, published, _ = made
     said: list[str] = []
     again = reproduce(read_experiment(folder / "small.toml"), folder / "out", EFFORT, together=64, say=said.append)
-    assert len(said) == 3 and not any("done in" in line for line in said)
+    assert len(said) == 4 and not any("done in" in line for line in said)
     assert [run.events for run in again.chosen] == [run.events for run in published.chosen]
 
 

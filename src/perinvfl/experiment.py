@@ -114,6 +114,8 @@ class Effort:
     finalists: int = hyper.hyper(10, "best settings of each method that are looked at further", least=1)
     leave_out: bool = hyper.hyper(True, "train the finalists by `source` with each client left out")
     seeds: tuple[int, ...] = hyper.hyper((101, 102, 103, 104, 105), "fresh seeds, none of them used in the search")
+    longer: int = hyper.hyper(0, "rounds of runs that go on longer, for the oracle; 0 for none", least=0)
+    longer_settings: int = hyper.hyper(2, "settings of each method that go on longer, the oracle's best", least=1)
 
 
 def _source(name: str) -> str:

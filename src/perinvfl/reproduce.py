@@ -2,8 +2,8 @@
 
 `python -m perinvfl.reproduce experiments/rc_mnist.toml --out results/rc_mnist`
 
-Three packed files; a run that is in one of them is not made again. Every method gets the same number of settings,
-rounds, folds and seeds. Torch and the standard library only.
+Packed files, one for each of these; a run that is in one of them is not made again. Every method gets the same number
+of settings, rounds, folds and seeds. Torch and the standard library only.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from perinvfl.select import RULES, Choice, Rule, View, choose, view
 from perinvfl.sweep import search
 from perinvfl.train import Plain, guarded, train
 
-SEARCH, LEFT_OUT, CHOSEN = "search.jsonl.xz", "left_out.jsonl.xz", "chosen.jsonl.xz"
+SEARCH, LEFT_OUT, CHOSEN, LONGER = (f"{name}.jsonl.xz" for name in ("search", "left_out", "chosen", "longer"))
 ORACLE = "oracle"  # the last of the rules, and the only one that knows test results
 
 
@@ -134,8 +134,11 @@ def read_published(folder: Path) -> Published:
         raise UserError(
             f"{folder} holds no {missing[0]}; `python -m perinvfl.reproduce FILE.toml --out {folder}` makes it."
         )
-    left_out = read_packed(folder / LEFT_OUT) if (folder / LEFT_OUT).exists() else []
-    return Published(read_packed(folder / SEARCH), left_out, read_packed(folder / CHOSEN))
+
+    def read(name: str) -> list[Run]:
+        return read_packed(folder / name) if (folder / name).exists() else []
+
+    return Published(read(SEARCH), read(LEFT_OUT), read(CHOSEN) + read(LONGER))
 
 
 def default_rule(*published: Published) -> str:
@@ -146,11 +149,11 @@ def default_rule(*published: Published) -> str:
 
 def method_of(run: Run) -> str:
     """The label without the number of the setting: "IRM #7 without 2" is a run of IRM."""
-    return run.start["asked"]["algorithm"]["label"].partition(" #")[0]
+    return _label(run).partition(" #")[0]
 
 
 def setting_of(run: Run) -> int:
-    return int(run.start["asked"]["algorithm"]["label"].partition(" #")[2].split()[0])
+    return int(_label(run).partition(" #")[2].split()[0])
 
 
 def reproduce(
@@ -175,7 +178,11 @@ def reproduce(
     left_out = stage(LEFT_OUT, folds) if folds else []
     found = Published(searched, left_out, [])
     chosen = stage(CHOSEN, _fresh(found, effort.finalists, effort.seeds))
-    return dataclasses.replace(found, chosen=chosen)
+    found = dataclasses.replace(found, chosen=chosen)
+    if not effort.longer:
+        return found
+    longer = stage(LONGER, _longer(found, effort))
+    return dataclasses.replace(found, chosen=chosen + longer)
 
 
 def _views(rule_name: str, runs: list[Run]) -> list[View]:
@@ -200,7 +207,7 @@ def _finalists(found: Published, rule_name: str, count: int) -> list[Run]:
 def _folds(found: Published, finalists: int) -> list[Trial]:
     """The best settings of each method by `source`, once for each client left out."""
     return [
-        _again(run, run.start["asked"]["seed"], f" without {client}", leave_out=client)
+        _again(run, run.start["asked"]["seed"], f"{_label(run)} without {client}", leave_out=client)
         for run in _finalists(found, "source", finalists)
         for client in range(run.start["clients"])
     ]
@@ -211,6 +218,22 @@ def _fresh(found: Published, finalists: int, seeds: Sequence[int]) -> list[Trial
     seeds, with each of those."""
     by_name = {(method_of(run), setting_of(run)): run for run in found.search}
     return [_again(by_name[key], seed) for key in _wanted(found, found.rules(), finalists) for seed in seeds]
+
+
+def _longer(found: Published, effort: Effort) -> list[Trial]:
+    """The oracle's best settings of each method again, with more rounds.
+
+    With their rounds they are settings of their own, and are counted on from those of the search.
+    """
+    trials = []
+    for method in found.methods():
+        runs = [run for run in found.chosen if method_of(run) == method]
+        best = sorted(_views(ORACLE, runs), key=lambda seen: -max(seen.scores.values()))[: effort.longer_settings]
+        for run in runs:
+            if setting_of(run) in [seen.setting for seen in best]:
+                number = 1 + max(map(setting_of, found.search)) + setting_of(run)
+                trials.append(_again(run, run.start["asked"]["seed"], f"{method} #{number}", rounds=effort.longer))
+    return trials
 
 
 def _wanted(found: Published, rule_names: Sequence[str], finalists: int) -> dict[tuple[str, int], None]:
@@ -225,13 +248,23 @@ def _wanted(found: Published, rule_names: Sequence[str], finalists: int) -> dict
     return wanted
 
 
-def _again(run: Run, seed: int, suffix: str = "", **data: Any) -> Trial:
-    """The trial a run was, with another seed or other data."""
+def _again(run: Run, seed: int, label: str | None = None, rounds: int | None = None, **data: Any) -> Trial:
+    """The trial a run was, with another seed, name, number of rounds or other data."""
     asked = run.start["asked"]
-    algorithm = {**asked["algorithm"], "label": asked["algorithm"]["label"] + suffix}
-    table = {**asked, "data": {**asked["data"], **data}, "algorithm": [algorithm], "seeds": [seed]}
+    training = asked["training"] | ({} if rounds is None else {"rounds": rounds})
+    table = {
+        **asked,
+        "data": asked["data"] | data,
+        "training": training,
+        "algorithm": [asked["algorithm"] | {"label": label or _label(run)}],
+        "seeds": [seed],
+    }
     table.pop("seed")
     return build_experiment(table).trials[0]
+
+
+def _label(run: Run) -> str:
+    return run.start["asked"]["algorithm"]["label"]
 
 
 def _planned(given: argparse.Namespace) -> tuple[Experiment, Effort]:

@@ -498,3 +498,40 @@ class LatePerInvFLIRM(PerInvFLIRM):
             overwrite(self.theta[i], self.nu)
             self.theta_optimizer[i] = self.new_theta_optimizer(i)
         return super().client(i, batch)
+
+
+def half_cosine(t: int, first: int, last: int) -> float:
+    """1 up to the first round, 0 from the last."""
+    return (1 + math.cos(math.pi * min(max((t - first) / (last - first), 0.0), 1.0))) / 2
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> torch.optim.Optimizer:
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    return optimizer
+
+
+class CooledFedAvg(FedAvg):
+    """The server's step size falls to nothing over `cooling` rounds."""
+
+    def before_round(self) -> None:
+        super().before_round()
+        share = half_cosine(self.t, 0, self.set.cooling)
+        set_rate(self.server_optimizer, self.set.server_learning_rate * share)
+
+
+class CooledPerInvFL(LatePerInvFLIRM):
+    """ν's step size falls until θ_i goes its own way, and θ_i's from there."""
+
+    def before_round(self) -> None:
+        super().before_round()
+        share = half_cosine(self.t, 0, self.set.personal_after)
+        set_rate(self.server_optimizer, self.set.server_learning_rate * share)
+        for optimizer in self.theta_optimizer:
+            set_rate(optimizer, self.theta_rate())
+
+    def new_theta_optimizer(self, i: int) -> torch.optim.Optimizer:
+        return set_rate(super().new_theta_optimizer(i), self.theta_rate())
+
+    def theta_rate(self) -> float:
+        return self.set.personal_learning_rate * half_cosine(self.t, self.set.personal_after, self.set.cooling)

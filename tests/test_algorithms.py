@@ -77,6 +77,14 @@ CASES = {
         {"beta": 0.1, "penalty_weight": 20.0, "personal_after": 1},
         {"beta": 0.4, "penalty_weight": 3.0, "personal_after": 2},
     ),
+    "fedavg_cooled": Case(FedAvg, reference.CooledFedAvg, {"local_steps": 2, "cooling": 5}, {}, {}),
+    "perinvfl_cooled": Case(
+        PerInvFL,
+        reference.CooledPerInvFL,
+        STEPS | {"warmup_rounds": 0, "cooling": 4},
+        {"beta": 0.1, "penalty_weight": 20.0, "personal_after": 1},
+        {"beta": 0.4, "penalty_weight": 3.0, "personal_after": 2},
+    ),
     "vrex": Case(VREx, reference.VREx, {"local_steps": 2}, {"penalty_weight": 5.0}, {"penalty_weight": 0.5}),
     "vrex_unscaled": Case(
         VREx, reference.VREx, {"local_steps": 2, "rescale": False}, {"penalty_weight": 2.0}, {"penalty_weight": 0.5}

@@ -5,6 +5,7 @@ the server is an `Upload`, which has no room for a personal model. Executors run
 many trials at once; inside a batched sweep a hyper-parameter is a 0-d tensor instead of a float.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -89,6 +90,9 @@ class Algorithm:
         least=0,
         search=LogUniform(1e-5, 3e-3),
     )
+    cooling: int = hyper(
+        0, "rounds over which step sizes fall to nothing along half a cosine; 0: they stay", least=0, later=True
+    )
 
     # What a client does ----------------------------------------------------------------------------------------
 
@@ -143,11 +147,22 @@ class Algorithm:
         """From the averaged update and the risks [n] of the clients [n] that took part."""
         moments = optimizers.forget(server.moments, self.objective_changes(server.round - 1, server.round))
         gradient = tree.map(torch.neg, update)  # ν − mean ν_i: a pseudo-gradient
-        rate = self.server_learning_rate
+        rate = self.server_learning_rate * self.cooled(server.round, 0, self.global_cooling())
         params, moments = optimizers.step(self.server_optimizer, server.params, gradient, moments, rate)
         return ServerState(params, moments, server.weights, server.round + 1)
 
     # Pieces ----------------------------------------------------------------------------------------------------
+
+    def cooled(self, round: Number, first: Number, last: Number) -> Number:
+        """What is left of a step size in this round, if it falls along half a cosine between two others."""
+        if not self.cooling:
+            return 1.0
+        share = (torch.as_tensor(round) - first) / (last - first)
+        return (1 + torch.cos(math.pi * share.clamp(0, 1))) / 2
+
+    def global_cooling(self) -> Number:
+        """The round in which the global model comes to rest."""
+        return self.cooling
 
     def objective_changes(self, last: Number, now: Number) -> bool | Tensor:
         """Whether the objective of round `now` differs from that of round `last`, so that Adam must forget."""
@@ -248,6 +263,10 @@ class Personal(Algorithm):
 
     def personal(self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches) -> Params:
         return state.personal
+
+    def personal_rate(self, round: Number, first: Number = 0) -> Number:
+        """η in this round; first: the one in which the personal model sets out."""
+        return self.personal_learning_rate * self.cooled(round, first, self.cooling)
 
     def check_pull(self, where: str, key: str, pull: Any, factor: float, scale: float = 1.0) -> None:
         """A plain step of size η on (factor/2)·pull·‖θ − ν‖² grows without bound once η·factor·pull exceeds 2."""

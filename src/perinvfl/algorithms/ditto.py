@@ -32,7 +32,7 @@ class Ditto(Personal):
         upload, moments = self.local_training(problem, broadcast, state.moments, batches)
         v, v_moments = state.personal, state.personal_moments
         pull: Number = self.pull  # type: ignore[assignment]  # of a list, an executor gives each client its own
-        how = Descent(self.personal_optimizer, self.personal_learning_rate, self.l2, pull)
+        how = Descent(self.personal_optimizer, self.personal_rate(broadcast.round), self.l2, pull)
         for s in range(self.personal_steps):  # v ← v − η(∇F + λ(v − w^t))
             batch = batches[self.local_steps + s]
             v, v_moments, _ = problem.descend(erm(problem), v, batch, how, v_moments, anchor=broadcast.params)

@@ -11,6 +11,7 @@ from perinvfl import optimizers, risks, tree
 from perinvfl.algorithms.base import Broadcast, ClientState, Number, Personal, Upload, Walk, erm
 from perinvfl.algorithms.groupdro import GroupWeighted, weighted_contexts
 from perinvfl.algorithms.irm import Penalized
+from perinvfl.errors import UserError
 from perinvfl.hyper import LogUniform, hyper
 from perinvfl.problem import Batches, Descent, Objective, OnFeatures, Problem
 from perinvfl.tree import Params
@@ -54,7 +55,8 @@ class PerInvFL(Personal, Penalized, GroupWeighted):
             broadcast = self.weigh_contexts(problem, broadcast, state, batches.data)
         beta: Number = self.beta  # type: ignore[assignment]  # of a list, an executor gives each client its own
         scale = self.personal_scale(broadcast)
-        how = Descent(self.personal_optimizer, self.personal_learning_rate, self.l2 / scale, 2 * beta / scale)
+        rate = self.personal_rate(broadcast.round, self.personal_after)
+        how = Descent(self.personal_optimizer, rate, self.l2 / scale, 2 * beta / scale)
         theta, theta_moments, q = state.personal, state.personal_moments, state.weights["q"]
         if not (isinstance(self.personal_after, int) and self.personal_after == 0):
             early = torch.as_tensor(broadcast.round <= self.personal_after)
@@ -119,7 +121,17 @@ class PerInvFL(Personal, Penalized, GroupWeighted):
     def loss_scale(self, round: float | Tensor) -> float | Tensor:
         return 1.0 if self.invariance == "groupdro" else super().loss_scale(round)
 
+    def global_cooling(self) -> Number:
+        """ν is at rest when θ_i goes its own way, if it ever does so late."""
+        after = self.personal_after
+        return torch.where(after > 0, after, self.cooling) if isinstance(after, Tensor) else after or self.cooling
+
     def check(self, where: str) -> None:
+        if 0 < self.cooling <= self.personal_after:
+            raise UserError(
+                f"{where}.cooling = {self.cooling} leaves the personal model no step: it must be more than "
+                f"personal_after = {self.personal_after}."
+            )
         divided = self.rescale and self.warmup_rounds == 0 and self.invariance == "irm"
         scale = max(1.0, self.penalty_weight) if divided else 1.0
         self.check_pull(where, "beta", self.beta, factor=2.0, scale=scale)

@@ -46,7 +46,7 @@ class PFedMe(Personal):
         theta = broadcast.params  # θ begins at w^t, and so does its optimizer
         theta_moments = optimizers.start(self.personal_optimizer, theta)
         pull: Number = self.pull  # type: ignore[assignment]  # of a list, an executor gives each client its own
-        how = Descent(self.personal_optimizer, self.personal_learning_rate, self.l2, pull)
+        how = Descent(self.personal_optimizer, self.personal_rate(broadcast.round), self.l2, pull)
         for r in range(self.local_steps):
             w, batch = walk.params(), batches[r]
             for k in range(self.personal_steps):  # θ ← θ − lr_p(∇f + λ(θ − w_i))

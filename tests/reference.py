@@ -535,3 +535,20 @@ class CooledPerInvFL(LatePerInvFLIRM):
 
     def theta_rate(self) -> float:
         return self.set.personal_learning_rate * half_cosine(self.t, self.set.personal_after, self.set.cooling)
+
+
+class PartPerInvFL(PerInvFLIRM):
+    """What is not personal is ν_{i,r} in training and ν in use."""
+
+    def personal_loss(self, i: int, batch: Samples) -> Tensor:
+        self.share(self.theta[i], self.local[i])
+        return super().personal_loss(i, batch)
+
+    def personal(self, i: int, places: Tensor | None) -> nn.Module:
+        self.share(self.theta[i], self.nu)
+        return self.theta[i]
+
+    def share(self, theta: nn.Sequential, nu: nn.Sequential) -> None:
+        layers = [(own, other) for own, other in zip(theta, nu, strict=True) if isinstance(own, nn.Linear)]
+        for own, other in layers[:-1] if self.set.personal_part == "head" else layers[-1:]:
+            overwrite(own, other)

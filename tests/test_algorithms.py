@@ -85,6 +85,12 @@ CASES = {
         {"beta": 0.1, "penalty_weight": 20.0, "personal_after": 1},
         {"beta": 0.4, "penalty_weight": 3.0, "personal_after": 2},
     ),
+    "perinvfl_head": Case(
+        PerInvFL, reference.PartPerInvFL, STEPS | {"personal_part": "head"}, {"beta": 0.1}, {"beta": 0.4}
+    ),
+    "perinvfl_features": Case(
+        PerInvFL, reference.PartPerInvFL, STEPS | {"personal_part": "features"}, {"beta": 0.1}, {"beta": 0.4}
+    ),
     "vrex": Case(VREx, reference.VREx, {"local_steps": 2}, {"penalty_weight": 5.0}, {"penalty_weight": 0.5}),
     "vrex_unscaled": Case(
         VREx, reference.VREx, {"local_steps": 2, "rescale": False}, {"penalty_weight": 2.0}, {"penalty_weight": 0.5}
@@ -218,7 +224,7 @@ def compare(case: Case, optimizer: str, training: dict[str, Any], federations: l
         moved = simulations["loop"].server.params
         assert all((moved[name] - leaf).abs().max() > 1e-3 for name, leaf in start.items())
     if case.algorithm.has_personal:
-        assert (personal["0.weight"][:, 0] - personal["0.weight"][:, 1]).abs().max() > 1e-4
+        assert max(float((leaf[:, 0] - leaf[:, 1]).abs().max()) for leaf in personal.values()) > 1e-4
 
 
 def label_of(label: str, what: str) -> Any:

@@ -154,6 +154,10 @@ MISTAKES = {
         ["algorithm.beta=100.0", "algorithm.warmup_rounds=3"],
         "beta can be at most 20 with that step size",
     ),
+    "no step left": (
+        ["algorithm.perinvfl.cooling=3", "algorithm.perinvfl.personal_after=3"],
+        "algorithm[0].cooling = 3 leaves the personal model no step: it must be more than personal_after = 3",
+    ),
     "per-client list": (["algorithm.beta=[0.1, 0.2]"], "beta lists 2 values for 3 clients"),
     "p outside": (
         ["data.benchmark=rc_mnist", "data.p_train=[0.9, 1.2]"],

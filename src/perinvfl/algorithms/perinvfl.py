@@ -40,6 +40,10 @@ class PerInvFL(Personal, Penalized, GroupWeighted):
         0, "rounds that θ_i begins anew at ν, before it goes its own way", least=0, stacks=True, later=True
     )
 
+    personal_part: Literal["all", "features", "head"] = hyper(
+        "all", "what of the model is personal, the rest being ν's; the head is the last layer", later=True
+    )
+
     def batches_per_round(self) -> int:
         return self.local_steps * (self.personal_steps + 1)
 
@@ -67,6 +71,7 @@ class PerInvFL(Personal, Penalized, GroupWeighted):
         for _ in range(self.local_steps):
             nu = walk.params()  # ν_{i,r}
             for _ in range(self.personal_steps):
+                theta = self.with_shared_part(problem, theta, nu)
                 objective = self.personal_objective(problem, broadcast, q)
                 theta, theta_moments, q = problem.descend(  # θ ← θ − η(∇L_INV + 2β(θ − ν_{i,r}))              l. 8
                     objective, theta, batches[batch], how, theta_moments, anchor=nu
@@ -83,6 +88,18 @@ class PerInvFL(Personal, Penalized, GroupWeighted):
         if self.invariance == "groupdro" and problem.over_contexts:
             return self.raise_shares(problem, upload, state, batches.data)
         return upload, state
+
+    def personal(self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches) -> Params:
+        return self.with_shared_part(problem, state.personal, broadcast.params)
+
+    def with_shared_part(self, problem: Problem, theta: Params, nu: Params) -> Params:
+        """θ_i with what is not personal taken from ν."""
+        if self.personal_part == "all":
+            return theta
+        if not problem.model.head:
+            raise UserError(f'personal_part = "{self.personal_part}": this model does not say which layer is its last.')
+        own_head = self.personal_part == "head"
+        return {name: leaf if (name in problem.model.head) == own_head else nu[name] for name, leaf in theta.items()}
 
     def personal_scale(self, broadcast: Broadcast) -> float | Tensor:
         """What the whole personal loss, the pull included, is divided by: a smaller step, not another objective."""

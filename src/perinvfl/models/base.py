@@ -20,6 +20,7 @@ class Model(NamedTuple):
     # Of a model that normalises by its batch: (params, [B, ...]) -> the statistics to predict with instead, as further
     # parameters. Training never sees them; they are measured on a client's data when its model is to be used.
     statistics: Callable[[Params, Tensor], Params] | None = None
+    head: tuple[str, ...] = ()  # the parameters of the last layer, by name; empty where it is not known
     unmapped: str = ""  # why it cannot run under vmap, where it cannot
 
 

@@ -57,4 +57,5 @@ def mlp(widths: tuple[int, ...], bias: bool, precision: Precision) -> Model:
                 stripped[f"{layer}.bias"] = params[f"{layer}.bias"][..., : widths[layer + 1]]
         return stripped
 
-    return Model(init, apply, strip, features, classify)
+    last = tuple(f"{layers - 1}.{part}" for part in ("weight", "bias"))
+    return Model(init, apply, strip, features, classify, head=last)

@@ -89,7 +89,8 @@ def resnet18(
         forward(params, x, measured)
         return measured
 
-    return Model(init, apply, lambda params: params, features, classify, statistics if norm == "batch" else None)
+    measured = statistics if norm == "batch" else None
+    return Model(init, apply, lambda params: params, features, classify, measured, head=("fc.weight", "fc.bias"))
 
 
 def parameter_shapes(outputs: int, width: int = 64, stem: Stem = "imagenet") -> dict[str, tuple[int, ...]]:

@@ -9,6 +9,7 @@ import pytest
 
 from perinvfl.cli import call
 from perinvfl.experiment import Effort, read_experiment
+from perinvfl.plots.scene import look_at, spectrum_values
 from perinvfl.records import pack, read_packed
 from perinvfl.reproduce import (
     CHOSEN,
@@ -22,6 +23,7 @@ from perinvfl.reproduce import (
     setting_of,
 )
 from perinvfl.select import RULES, view
+from perinvfl.tables import published_table
 
 FILE = """
 name = "small"
@@ -272,3 +274,22 @@ def test_its_table_stands_a_client_with_nothing_wrong(
         assert table["rule"] == rule
         for row in table["rows"]:
             assert not [case for case in row["cases"] if case.startswith("validation")]
+
+
+@pytest.mark.parametrize("rule", ["oracle", "source"])
+def test_figures_show_what_the_table_tells(rule: str, made: tuple[Path, Published, list[str]], tmp_path: Path) -> None:
+    folder, published, _ = made
+    told = {row.method: row for row in published_table(published, rule).rows if row.kind == "measured"}
+    shown = look_at(published.taken(rule))
+    assert shown.methods == list(told)
+    for value in spectrum_values(shown):
+        if value["source"] == "measured":
+            assert value["accuracy"] == pytest.approx(told[value["method"]].cases[value["case"]][0])
+    for method, choice in published.choices(rule).items():
+        assert {run.evaluations[-1]["round"] for run in shown.runs[method]} == {choice.round}
+    for run in published.taken(rule, to_the_end=True):
+        assert run.evaluations[-1]["round"] == run.start["asked"]["training"]["rounds"]
+    assert len(published.searched_best(rule)) == len(published.search)
+    assert call(["plot", str(folder / "out"), "--rule", rule, "--out", str(tmp_path)]) == 0
+    kinds = ("spectrum", "learning", "sensitivity", "clients")
+    assert sorted(path.name for path in tmp_path.glob("*.png")) == sorted(f"out-{kind}.png" for kind in kinds)

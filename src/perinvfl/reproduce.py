@@ -7,6 +7,7 @@ of settings, rounds, folds and seeds. Torch and the standard library only.
 """
 
 import argparse
+import copy
 import dataclasses
 import shlex
 import sys
@@ -111,6 +112,23 @@ class Published:
     def runs_of(self, method: str, setting: int) -> list[Run]:
         """The fresh runs of one setting of a method."""
         return [run for run in self.chosen if method_of(run) == method and setting_of(run) == setting]
+
+    def taken(self, rule_name: str, to_the_end: bool = False) -> list[Run]:
+        """The fresh runs of the setting that a rule takes of each method, up to the round it takes or to the end."""
+        runs = []
+        for method, choice in self.choices(rule_name).items():
+            last = None if to_the_end else choice.round
+            runs += [_as(run, method, last) for run in self.runs_of(method, choice.setting)]
+        return runs
+
+    def searched_best(self, rule_name: str) -> list[Run]:
+        """The searched runs, each up to the round that is best by a rule; without those it can say nothing about."""
+        runs = []
+        for run in self.search:
+            seen = view(RULES[rule_name], setting_of(run), [run])
+            if seen is not None:
+                runs.append(_as(run, _label(run), max(seen.scores, key=lambda round: seen.scores[round])))
+        return runs
 
 
 def published_folders(place: Path) -> dict[str, Path]:
@@ -261,6 +279,14 @@ def _again(run: Run, seed: int, label: str | None = None, rounds: int | None = N
     }
     table.pop("seed")
     return build_experiment(table).trials[0]
+
+
+def _as(run: Run, label: str, last: int | None) -> Run:
+    """A run under another label, up to a round."""
+    start = copy.deepcopy(run.start)
+    start["asked"]["algorithm"]["label"] = label
+    later = [] if last is None else [event for event in run.evaluations if event["round"] > last]
+    return Run(run.folder, [start, *(event for event in run.events[1:] if event not in later)])
 
 
 def _label(run: Run) -> str:

@@ -149,19 +149,40 @@ def table(
 
 @app.command()
 def plot(
-    folder: Annotated[Path, typer.Argument(help="Folder with runs, such as runs/demo, or a packed file.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Folder with runs, such as runs/demo, a packed file, or a published table.")
+    ],
     kind: Annotated[Kind, typer.Option("--kind", help="What to show.")] = Kind.all,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder for the files; else figures/ in FOLDER.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the files; else figures, in FOLDER if it is one.")
+    ] = None,
+    rule: Annotated[
+        str, typer.Option("--rule", help="For published tables: the selection rule. Else the one it is about.")
+    ] = "",
 ) -> None:
-    """Draw figures of finished runs as SVG, PNG and a page that works offline. Nothing is trained."""
-    from perinvfl.plots.charts import make_charts  # an extra, and slow to import
+    """Draw figures of finished runs or of a published table as SVG, PNG and a page that works offline.
+
+    Nothing is trained.
+    """
+    from perinvfl.plots.charts import make_charts, published_charts  # an extra, and slow to import
     from perinvfl.plots.files import write_chart
 
-    runs = find_runs(folder)
-    charts = make_charts(runs, kind.value)
-    place = out or (folder if folder.is_dir() else folder.parent) / "figures"
-    for name, chart in charts.items():
-        for path in write_chart(chart, place / f"{runs[0].start['experiment']}-{name}"):
+    published = published_folders(folder)
+    if published:
+        charts = {}
+        for name, place in published.items():
+            records = read_published(place)
+            for shown, chart in published_charts(records, rule or default_rule(records), kind.value).items():
+                stem = name if len(published) == 1 else f"{folder.name}-{name}"
+                charts[f"{stem}-{shown}"] = chart
+    else:
+        runs = find_runs(folder)
+        charts = {
+            f"{runs[0].start['experiment']}-{name}": chart for name, chart in make_charts(runs, kind.value).items()
+        }
+    beside = folder if folder.is_dir() else folder.parent
+    for stem, chart in charts.items():
+        for path in write_chart(chart, (out or beside / "figures") / stem):
             print(path)
 
 

@@ -24,6 +24,7 @@ from perinvfl.plots.scene import (
     spectrum_values,
 )
 from perinvfl.records import Run
+from perinvfl.reproduce import Published
 
 try:
     import altair as alt
@@ -41,6 +42,11 @@ CONFIG: dict[str, Any] = {
     "legend": {"labelFontSize": 13, "labelLimit": 300, "symbolSize": 90, "symbolStrokeWidth": 2},
     "header": {"labelFontSize": 12, "labelLimit": 160, "labelFontWeight": "bold"},
 }
+# A long name over a panel is broken at its last space before the panel's end.
+_BREAK = "lastindexof(slice(datum.label, 0, 24), ' ')"
+TWO_LINES = (
+    f"length(datum.label) < 24 ? datum.label : [slice(datum.label, 0, {_BREAK}), slice(datum.label, {_BREAK} + 1)]"
+)
 
 
 def spectrum_chart(scene: Scene) -> alt.TopLevelMixin:
@@ -48,7 +54,7 @@ def spectrum_chart(scene: Scene) -> alt.TopLevelMixin:
     values = spectrum_values(scene)
     shift = "as the shortcut stops holding" if scene.table.benchmark in SHORTCUTS else "by test case"
     title = f"{scene.title}: accuracy {shift}"
-    told = f"Last round, {_averaged(scene)}"
+    told = f"{_sentence(scene.when)}, {_averaged(scene)}"
     compared = any(value["source"] == "the paper" for value in values)
     x = _case_axis(scene)
     if scene.crowded:
@@ -103,7 +109,7 @@ def learning_chart(scene: Scene) -> alt.TopLevelMixin:
 def clients_chart(scene: Scene) -> alt.TopLevelMixin:
     """Accuracy over the shifted cases, client by client; of many clients, one tick each."""
     title = f"{scene.title}: accuracy of each client on shifted data"
-    told = [f"Percent, last round, mean over {scene.shifted}. Dotted: a constant answer"]
+    told = [f"Percent, {scene.when}, mean over {scene.shifted}. Dotted: a constant answer"]
     label_width = min(210, 7 * max(map(len, scene.methods)))
     names = alt.Axis(labelLimit=label_width + 10, ticks=False, domain=False)
     y = alt.Y("method:N", sort=scene.methods, title=None, axis=names)
@@ -184,7 +190,7 @@ def sensitivity_chart(scene: Scene) -> alt.TopLevelMixin:
     return _finish(
         alt.vconcat(*rows, spacing=20),
         f"{scene.title}: what the settings do",
-        [f"Each trial's last round, over {scene.shifted}", _explained(scene)],
+        [f"Each trial's {scene.when}, over {scene.shifted}", _explained(scene)],
     )
 
 
@@ -209,7 +215,9 @@ def _grid(scene: Scene, values: Values, x: alt.X, field: str, kinds: list[str], 
     points = points.encode(tooltip=_tooltip(place))
     layers = [*_level_rules(scene, values), *_band(scene, base.encode(detail=f"{field}:N"), values), lines, points]
     panels = alt.layer(*layers, data=alt.Data(values=shown)).properties(width=150, height=130)
-    facet = panels.facet(alt.Facet("method:N", sort=methods, title=None), columns=3, spacing=14)
+    facet = panels.facet(
+        alt.Facet("method:N", sort=methods, title=None, header=alt.Header(labelExpr=TWO_LINES)), columns=3, spacing=14
+    )
     return facet.resolve_axis(x="independent")
 
 
@@ -269,8 +277,7 @@ def _accuracy_axis(values: Values, field: str = "accuracy") -> alt.Y:
 
 def _case_axis(scene: Scene) -> alt.X:
     cases = list(scene.table.rows[0].cases)
-    across = _across(scene)
-    title = across[0].upper() + across[1:]
+    title = _sentence(_across(scene))
     if all(map(is_number, cases)):
         scale = alt.Scale(zero=False, nice=False, padding=8)
         axis = alt.Axis(values=[float(case) for case in cases], labelExpr="datum.value", grid=False)
@@ -323,6 +330,22 @@ def _averaged(scene: Scene) -> str:
 
 def _finish(chart: Any, title: str, told: str | list[str]) -> alt.TopLevelMixin:
     return chart.properties(title=alt.TitleParams(title, subtitle=told)).configure(**CONFIG)
+
+
+def _sentence(words: str) -> str:
+    return words[0].upper() + words[1:]
+
+
+def published_charts(published: Published, rule_name: str, kind: str) -> dict[str, alt.TopLevelMixin]:
+    """Of a published table: the runs and rounds that a rule takes, and of the search the best round of each trial."""
+    when = f"round taken by {rule_name}"
+    scenes = {
+        "spectrum": lambda: look_at(published.taken(rule_name), when),
+        "learning": lambda: look_at(published.taken(rule_name, to_the_end=True)),
+        "clients": lambda: look_at(published.taken(rule_name), when),
+        "sensitivity": lambda: look_at(published.searched_best(rule_name), f"best round by {rule_name}"),
+    }
+    return {name: draw(scenes[name]()) for name, draw in KINDS.items() if kind in (name, "all")}
 
 
 def make_charts(runs: Sequence[Run], kind: str) -> dict[str, alt.TopLevelMixin]:

@@ -50,6 +50,7 @@ class Scene:
     table: Table
     runs: dict[str, list[Run]]  # label -> its seeds
     styles: dict[str, tuple[str, str]]  # label -> colour and shape; the constant predictor last
+    when: str = "last round"  # the round that is shown of each run
 
     @property
     def title(self) -> str:
@@ -91,7 +92,7 @@ class Scene:
         return f"p = {words}" if all(map(is_number, cases)) else words
 
 
-def look_at(runs: Sequence[Run]) -> Scene:
+def look_at(runs: Sequence[Run], when: str = "last round") -> Scene:
     kept = [run for run in runs if run.start["asked"]["data"].get("leave_out", -1) < 0]  # folds serve to choose only
     if runs and not kept:
         raise UserError("Every run here leaves a client out, which serves to choose settings, not to be shown.")
@@ -104,7 +105,7 @@ def look_at(runs: Sequence[Run]) -> Scene:
         if run.finished and run.broken is None:
             found.setdefault(label_of(run), []).append(run)
     styles = {**styles_of({label: same[0] for label, same in found.items()}), "Constant": CONSTANT}
-    return Scene(table, found, styles)
+    return Scene(table, found, styles, when)
 
 
 def styles_of(found: dict[str, Run]) -> dict[str, tuple[str, str]]:

@@ -1,6 +1,7 @@
 """Inferred contexts: the split, the shares and the discount against slow ones; the stage; what it leaves as it was."""
 
 import dataclasses
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -257,6 +258,42 @@ def test_the_discount_leaves_what_the_shortcut_does_not_tell() -> None:
     assert scores["discounted"]["as trained"][2] >= scores["plain"]["as trained"][2]
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("use", ["judge", "balance", "discount"])
+def test_even_classes_take_the_class_shares_off(use: Any, executor: str) -> None:
+    """What the objective sees is the logit plus the log-odds of the classes at this client, counted by hand."""
+    federation = infer(small(), using(use, even_classes=True))
+    simulation = Simulation([FedAvg()], [federation], [7], Training(executor=executor, device="cpu"), MODEL)  # type: ignore[arg-type]
+    for i in range(federation.clients):
+        data = Split(*(part[i] for part in federation.train))
+        y = [label for label, number in zip(data.y.tolist(), data.context.tolist(), strict=True) if number >= 0]
+        shares = math.log((sum(y) + 1) / (len(y) - sum(y) + 1))
+        plain = dataclasses.replace(simulation.problem, even_classes=False).batches(data, None)[0].offset
+        offset = simulation.problem.batches(data, None)[0].offset
+        assert offset is not None and (plain is not None) == (use == "discount")
+        expected = shares + (torch.zeros(len(offset)) if plain is None else plain)
+        torch.testing.assert_close(offset, expected)
+
+
+def test_a_rare_class_counts_with_even_classes() -> None:
+    """One informative feature and one class in ten: a plain model says "common" of all that is unclear."""
+    source = generator(0, "rare")
+    y = (torch.rand(3, 2000, generator=source) < 0.1).float()
+    x = torch.randn(3, 2000, 1, generator=source) + (2 * y - 1)[..., None] / 2
+    train_on = Split(x, y, torch.zeros(3, 2000, dtype=torch.int64))
+    federation = Federation("rare", "binary", 1, 1, train_on, {"same": train_on}, ("same",))
+    found = {}
+    for even in (False, True):
+        data = infer_contexts(federation, 0, using("judge", even_classes=even), ModelSettings(hidden=()), LOOP)
+        algorithm = FedAvg(learning_rate=1.0, server_optimizer="adam", server_learning_rate=0.05)
+        simulation = Simulation([algorithm], [data], [0], LOOP, ModelSettings(hidden=()))
+        for _ in range(200):
+            simulation.round()
+        logits = simulation.executor.predict(simulation.models_of("global", simulation.everyone), x[None])[0, ..., 0]
+        found[even] = float((logits[y > 0.5] > 0).float().mean())
+    assert found[False] < 0.2 and found[True] == pytest.approx(0.69, abs=0.05)  # P(N(1/2, 1) > 0)
+
+
 # The stage -----------------------------------------------------------------------------------------------------
 
 
@@ -388,6 +425,7 @@ def test_what_cannot_be_split_is_refused_in_one_sentence() -> None:
     cases: list[tuple[Federation, ContextSettings, str]] = [
         (small(task="regression"), HARD, "a regression has no right and wrong answers"),
         (small(task="multiclass", outputs=3), using("discount"), "takes a binary label"),
+        (small(task="multiclass", outputs=3), using("balance", even_classes=True), "takes a binary label"),
         (small(contexts=2), SOFT, "splits clients that have one context each"),
     ]
     for federation, how, words in cases:
@@ -402,6 +440,7 @@ def test_what_cannot_be_split_is_refused_in_one_sentence() -> None:
         ({"infer": "soft", "use": "discount"}, 'contexts.infer = "soft" goes with use = "balance"'),
         ({"infer": "soft", "every": 5}, 'contexts.infer = "soft" goes with use = "balance"'),
         ({"infer": "hard", "use": "judge", "every": 5}, "contexts.every means nothing"),
+        ({"even_classes": True}, "contexts.even_classes goes with inferred contexts"),
         ({"infer": "hardly"}, "contexts.infer"),
         ({"reference_rounds": 0}, "contexts.reference_rounds"),
         ({"rounds": 3}, "contexts.rounds is not a setting"),

@@ -33,8 +33,16 @@ class ContextSettings:
     reference_rate: float = hyper(1e-3, "step size of the reference model's server (Adam)", above=0)
     every: int = hyper(0, "rounds after which contexts are inferred again from the global model; 0: once", least=0)
     soft_steps: int = hyper(100, "steps of EIIL's ascent", least=1)
+    even_classes: bool = hyper(
+        False,
+        "take what the client's class shares tell about the label off the logits, the reference model's too: a rare "
+        "class then counts as much as a common one",
+        later=True,
+    )
 
     def check(self, where: str) -> None:
+        if self.infer == "given" and self.even_classes:
+            raise UserError(f'{where}.even_classes goes with inferred contexts; add infer = "hard".')
         if self.infer == "soft" and (self.use != "balance" or self.every):
             raise UserError(f'{where}.infer = "soft" goes with use = "balance" and every = 0.')
         if self.use == "judge" and self.every:
@@ -63,6 +71,12 @@ def reference_answer(y: Tensor, context: Tensor) -> Tensor:
     return torch.where(context % 2 == 1, 1 - y, y)
 
 
+def class_log_odds(y: Tensor, context: Tensor) -> Tensor:
+    """log P(y = 1) / P(y = 0) at this client, counted with one sample more of each kind."""
+    real = (context >= 0).to(y.dtype)
+    return ((y * real).sum() + 1).log() - (((1 - y) * real).sum() + 1).log()
+
+
 def shortcut_log_odds(y: Tensor, context: Tensor) -> Tensor:
     """[2] how far each answer a of the reference model moves the log-odds of y at this client.
 
@@ -72,7 +86,7 @@ def shortcut_log_odds(y: Tensor, context: Tensor) -> Tensor:
     """
     real = (context >= 0).to(y.dtype)
     answer = reference_answer(y, context)
-    prior = ((y * real).sum() + 1).log() - (((1 - y) * real).sum() + 1).log()
+    prior = class_log_odds(y, context)
     odds = []
     for said in (0.0, 1.0):
         chosen = (answer == said).to(y.dtype) * real

@@ -83,6 +83,7 @@ class Federation:
     groups: tuple[str, ...] = ()  # names of (class, context) pairs of a binary task's tests, by 2 · class + context
     augmentation: Augmentation = Augmentation()
     split: ContextUse = "given"
+    even_classes: bool = False  # class shares are taken off the logits in training
     inferred: dict[str, Split] = field(default_factory=dict)  # held-out data by inferred context, as further tests
     infer_every: int = 0  # rounds after which contexts are inferred again, from the global model of the time
     origin: Origin | None = None

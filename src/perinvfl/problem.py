@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from perinvfl import optimizers, risks, tree
-from perinvfl.contexts import given_context, reference_answer, shortcut_log_odds
+from perinvfl.contexts import class_log_odds, given_context, reference_answer, shortcut_log_odds
 from perinvfl.federation import Augmentation, ContextUse, Split, Task
 from perinvfl.models import Model
 from perinvfl.tree import Params
@@ -51,16 +51,17 @@ class Batches:
     places: Tensor | None
     augmentation: Augmentation = Augmentation()
     split: ContextUse = "given"
+    even_classes: bool = False
 
     def __getitem__(self, step: int) -> Batch:
         x, y, context = self._drawn(step)
-        if self.split in ("given", "balance"):
-            return Batch(x, y, context)
         offset = None
         if self.split == "discount":
             answer = reference_answer(y, context)
             offset = torch.where(answer > 0.5, self._log_odds[1], self._log_odds[0])
-        return Batch(x, y, given_context(context), offset)
+        if self.even_classes:
+            offset = self._class_log_odds + (torch.zeros_like(y) if offset is None else offset)
+        return Batch(x, y, context if self.split in ("given", "balance") else given_context(context), offset)
 
     def _drawn(self, step: int) -> Split:
         if self.places is None:
@@ -75,6 +76,10 @@ class Batches:
     @cached_property
     def _log_odds(self) -> Tensor:
         return shortcut_log_odds(self.data.y, self.data.context)
+
+    @cached_property
+    def _class_log_odds(self) -> Tensor:
+        return class_log_odds(self.data.y, self.data.context)
 
 
 def augmented(images: Tensor, places: Tensor, view: Tensor, augmentation: Augmentation) -> Tensor:
@@ -197,6 +202,7 @@ class Problem:
     augmentation: Augmentation = Augmentation()
     groups: int = 0  # (class, context) pairs of the tests to count right answers of
     split: ContextUse = "given"
+    even_classes: bool = False
     descent: Callable[..., Step] = descend
 
     @property
@@ -210,7 +216,7 @@ class Problem:
         return self.descent is not descend
 
     def batches(self, data: Split, places: Tensor | None) -> Batches:
-        return Batches(data, places, self.augmentation, self.split)
+        return Batches(data, places, self.augmentation, self.split, self.even_classes)
 
     def members(self, context: Tensor) -> Tensor:
         """[B, K] how far each sample belongs to each of the client's contexts."""

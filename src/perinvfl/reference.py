@@ -29,6 +29,9 @@ def infer_contexts(
         raise UserError('contexts.use = "discount" takes a binary label; use = "balance" takes any.')
     if settings.infer == "soft" and federation.contexts > 1:
         raise UserError('contexts.infer = "soft" splits clients that have one context each; use "hard".')
+    if settings.even_classes and federation.task != "binary":
+        raise UserError("contexts.even_classes takes a binary label.")
+    federation = dataclasses.replace(federation, even_classes=settings.even_classes)
     simulation = train_reference(federation, seed, settings, model, training)
     train = federation.train
     logits = _predict(simulation, train)

@@ -97,6 +97,7 @@ class Simulation:
             augmentation=self.federation.augmentation,
             groups=len(self.federation.groups),
             split=self.federation.split,
+            even_classes=self.federation.even_classes,
         )
         self._check_images()
         self.algorithms = algorithms

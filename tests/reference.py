@@ -215,14 +215,15 @@ class FedAvg:
             risks.append(self.client(i, self.batch(i, chosen)))
         self.server_optimizer.zero_grad()
         for k, p in enumerate(self.nu.parameters()):
-            average = torch.zeros_like(p)
-            for i, size in zip(participants, sizes, strict=True):
-                average += size / sum(sizes) * list(self.local[i].parameters())[k].detach()
-            p.grad = p.detach() - average  # ν ← ν − α(ν − mean ν_i)
+            moves = [list(self.local[i].parameters())[k].detach() - p.detach() for i in participants]
+            p.grad = -self.together(moves, [size / sum(sizes) for size in sizes])  # ν ← ν − α(ν − mean ν_i)
         self.server_optimizer.step()
         self.after_round(dict(zip(participants, risks, strict=True)))
         self.t += 1
         return risks
+
+    def together(self, moves: list[Tensor], shares: list[float]) -> Tensor:
+        return sum((share * move for share, move in zip(shares, moves, strict=True)), torch.zeros_like(moves[0]))
 
     def before_round(self) -> None:
         pass
@@ -552,3 +553,12 @@ class PartPerInvFL(PerInvFLIRM):
         layers = [(own, other) for own, other in zip(theta, nu, strict=True) if isinstance(own, nn.Linear)]
         for own, other in layers[:-1] if self.set.personal_part == "head" else layers[-1:]:
             overwrite(own, other)
+
+
+class AgreeingFedAvg(FedAvg):
+    """FedGMA: a coordinate on whose direction the clients agree less than τ counts as much as they agree."""
+
+    def together(self, moves: list[Tensor], shares: list[float]) -> Tensor:
+        mean = super().together(moves, shares)
+        agreed = super().together([torch.sign(move) for move in moves], shares).abs()
+        return torch.where(agreed >= self.set.agreement, mean, agreed * mean)

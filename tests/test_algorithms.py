@@ -77,6 +77,9 @@ CASES = {
         {"beta": 0.1, "penalty_weight": 20.0, "personal_after": 1},
         {"beta": 0.4, "penalty_weight": 3.0, "personal_after": 2},
     ),
+    "fedavg_agreeing": Case(
+        FedAvg, reference.AgreeingFedAvg, {"local_steps": 2}, {"agreement": 0.7}, {"agreement": 0.3}
+    ),
     "fedavg_cooled": Case(FedAvg, reference.CooledFedAvg, {"local_steps": 2, "cooling": 5}, {}, {}),
     "perinvfl_cooled": Case(
         PerInvFL,

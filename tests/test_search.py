@@ -167,7 +167,13 @@ def later_fields(settings: Any) -> list[str]:
 
 
 def test_later_settings_name_a_run_only_where_they_are_set() -> None:
-    assert set(later_fields(ALGORITHMS["perinvfl"])) == {"personal_after", "personal_part", "invariant_by", "cooling"}
+    assert set(later_fields(ALGORITHMS["perinvfl"])) == {
+        "personal_after",
+        "personal_part",
+        "invariant_by",
+        "cooling",
+        "agreement",
+    }
 
     def asked(**algorithm: Any) -> Any:
         table = {"data": {"benchmark": "random"}, "algorithm": [{"name": "perinvfl", **algorithm}]}

@@ -124,12 +124,19 @@ class Loop:
             return algorithm.take_part(self.problem, broadcasts[t][i], states[t][i], self._batches(task, t, i))
 
         update: list[Params] = [{} for _ in range(trials)]
+        signs: list[Params] = [{} for _ in range(trials)]
         new_risks = torch.empty(trials, n, device=task.ids.device)
         new_states: list[list[ClientState]] = [[] for _ in range(trials)]
         for (t, i), (upload, state) in zip(_places(trials, n), self._spread(job, _places(trials, n)), strict=True):
-            update[t] = _add(update[t], upload.update, float(task.weights[t, i]))
+            share = float(task.weights[t, i])
+            update[t] = _add(update[t], upload.update, share)
+            if self.algorithms[t].agreement:
+                signs[t] = _add(signs[t], tree.map(torch.sign, upload.update), share)
             new_risks[t, i] = upload.risk
             new_states[t].append(state)
+        for t, algorithm in enumerate(self.algorithms):
+            if algorithm.agreement:
+                update[t] = damped(update[t], signs[t], algorithm.agreement)
         return tree.stack(update), new_risks, new_states
 
     @threads(1)
@@ -226,7 +233,15 @@ class Batched:
 
         uploads, states = self._over_clients(one, server, states, task)
         weights = task.weights
-        update = tree.map(lambda u: torch.einsum("tn,tn...->t...", weights, u), uploads.update)
+
+        def mean(leaf: Tensor) -> Tensor:
+            return torch.einsum("tn,tn...->t...", weights, leaf)
+
+        update = tree.map(mean, uploads.update)
+        if self.base.agreement or "agreement" in self.hyper:
+            signs = tree.map(lambda leaf: mean(leaf.sign()), uploads.update)
+            least = self.hyper.get("agreement", weights.new_full((len(weights),), self.base.agreement))
+            update = torch.vmap(damped)(update, signs, least)
         return update, uploads.risk, states
 
     def server(self, server: ServerState, update: Params, client_risks: Tensor, ids: Tensor) -> ServerState:
@@ -299,6 +314,18 @@ class Unrolled(Batched):
             return [None if part is None else _row(part, place) for part in stacked]
 
         return tree.stack([one(*at(place)) for place in range(count)])
+
+
+def damped(update: Params, signs: Params, least: float | Tensor) -> Params:
+    """The mean update with the coordinates damped on whose direction clients disagree, given the mean of their signs.
+
+    The mask of FedGMA (Tenison et al., Gradient Masked Averaging for Federated Learning, 2022).
+    """
+
+    def damp(mean: Tensor, sign: Tensor) -> Tensor:
+        return mean * torch.where(sign.abs() < least, sign.abs(), 1.0)
+
+    return tree.map(damp, update, signs)
 
 
 def stack_settings(

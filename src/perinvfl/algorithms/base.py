@@ -93,6 +93,13 @@ class Algorithm:
     cooling: int = hyper(
         0, "rounds over which step sizes fall to nothing along half a cosine; 0: they stay", least=0, later=True
     )
+    agreement: float = hyper(
+        0.0,
+        "clients must agree this far on the direction of a coordinate, or it is damped (FedGMA's mask, τ); 0: no mask",
+        least=0,
+        most=1,
+        later=True,
+    )
 
     # What a client does ----------------------------------------------------------------------------------------
 

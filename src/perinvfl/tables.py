@@ -83,7 +83,7 @@ class Table:
     @property
     def title(self) -> str:
         measure = "mean squared error" if self.errors else f"{TITLES[self.score]} in percent"
-        return f"{self.benchmark}: {measure} by {'context' if self.benchmark == 'file' else 'p_test'}"
+        return f"{self.benchmark}: {measure} by {'context' if self.benchmark in ('file', 'sites') else 'p_test'}"
 
 
 def make_table(runs: list[Run], score: Score = "accuracy") -> Table:

@@ -402,6 +402,8 @@ def test_what_cannot_be_split_is_refused_in_one_sentence() -> None:
         ({"infer": "soft", "use": "discount"}, 'contexts.infer = "soft" goes with use = "balance"'),
         ({"infer": "soft", "every": 5}, 'contexts.infer = "soft" goes with use = "balance"'),
         ({"infer": "hard", "use": "judge", "every": 5}, "contexts.every means nothing"),
+        ({"use": "balance"}, "contexts.use does nothing without contexts.infer"),
+        ({"every": 5}, "contexts.every does nothing without contexts.infer"),
         ({"infer": "hardly"}, "contexts.infer"),
         ({"reference_rounds": 0}, "contexts.reference_rounds"),
         ({"rounds": 3}, "contexts.rounds is not a setting"),

@@ -432,6 +432,15 @@ def test_check_finds_the_planted_shortcut(tmp_path: Path) -> None:
     assert first["by_context"]["2021"] > 0.5 > 0 > first["by_context"]["2023"]
 
 
+def test_check_says_with_which_class_a_column_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [[grade, "ABC".index(grade) + k % 2, "a", k % 2] for grade in "ABC" for k in range(10)]
+    path = write(tmp_path / "t.csv", rows, ["label", "x", "client", "context"])
+    (relation,) = survey(build(FileSettings, {"path": str(path)}, "data"))["relations"]
+    assert relation["class"] in ("A", "C")
+    assert call(["data", "check", str(path)]) == 0
+    assert "Correlation with the class" in capsys.readouterr().out.replace("\n", " ")
+
+
 def test_leaving_each_context_out_makes_a_run_each_and_one_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@ folders of photographs by Pillow. Each library is imported when such a file is r
 
 import csv
 import importlib
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -251,9 +252,16 @@ def _what(cell: str) -> str:
         return "the value is missing" if not text else f'"{text}" stands for a missing value'
     return (
         f'"{text}" is not a finite number'
-        if text.lower().lstrip("+-") in ("inf", "infinity")
+        if math.isinf(_float(text))
         else (f'"{text}" is not a number' if number_of(text) is None else f'"{text}" is too large')
     )
+
+
+def _float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def _names(

@@ -124,13 +124,15 @@ def _relations(rows: Rows) -> list[dict[str, Any]]:
     for column, name in enumerate(rows.features):
         x = rows.x[:, column].double()
         whole = [_correlation(x, target) for target in targets]
-        target = targets[max(range(len(targets)), key=lambda t: abs(whole[t]))]
+        strongest = max(range(len(targets)), key=lambda t: abs(whole[t]))
+        target = targets[strongest]
         by_context = {
             context: _correlation(x[rows.context == number], target[rows.context == number])
             for number, context in enumerate(rows.contexts)
         }
         change = max(by_context.values()) - min(by_context.values())
-        told.append({"column": name, "by_context": by_context, "change": change})
+        of_class = {"class": rows.classes[strongest]} if len(targets) > 1 else {}
+        told.append({"column": name, **of_class, "by_context": by_context, "change": change})
     return sorted(told, key=lambda relation: -relation["change"])[:MOST_SHOWN]
 
 

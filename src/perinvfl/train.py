@@ -154,6 +154,8 @@ class _Group:
         one_draw = len(set(seeds)) == 1
         algorithms = [trial.algorithm for trial in self.trials]
         federations = [first.federation()] if one_draw else [trial.federation() for trial in self.trials]
+        for federation in federations:
+            federation.check_tests()
         training = first.training
         if training.executor == "auto" and first.model.kind in MEASURED:
             if saved is None:

@@ -18,6 +18,7 @@ import perinvfl as pf
 from perinvfl.algorithms import ALGORITHMS, Ditto
 from perinvfl.data.random import random_federation
 from perinvfl.errors import UserError
+from perinvfl.records import read_run
 
 NAMED = {"label": "ill", "client": "hospital", "context": "year"}
 SMALL = {"hidden": [4]}
@@ -83,6 +84,8 @@ def test_a_saved_session_goes_on_as_if_nothing_had_happened(sites: Path, tmp_pat
     x = [[5.0, 120.0, 50.0, 1.0, 0.0], [1.0, 90.0, 40.0, -1.0, 0.5]]
     assert torch.equal(taken_up.predict_proba(x, "north"), whole.predict_proba(x, "north"))
     assert taken_up.evaluate() == whole.evaluate()
+    record = read_run(begin(2).run().save(tmp_path / "short"))
+    assert record is not None and record.finished and record.evaluations, "what was not evaluated is, at the end"
     other = pf.start(pf.load("random"), "fedavg", rounds=1, model=SMALL)
     with pytest.raises(UserError, match="holds another run"):
         other.save(tmp_path / "half")
@@ -157,6 +160,10 @@ def test_mistakes_are_answered(sites: Path) -> None:
         (lambda: pf.start(federation, "alone", model=SMALL).predict([[1.0] * 6]), "has no global model"),
         (lambda: pf.start(federation, "alone", model=SMALL).predict([[1.0] * 6], "9"), "is not a client"),
         (lambda: pf.start(federation, "fedavg", model=SMALL).predict([[1.0] * 5]), r"rows of shape \[6\]"),
+        (lambda: pf.start(federation, "fedavg", model=SMALL).predict([[float("nan")] * 6]), "row 1 holds a value"),
+        (lambda: pf.start(federation, "fedavg", contexts={"use": "judge"}), "does nothing without contexts.infer"),
+        (lambda: pf.start(str(sites), "fedavg"), "was given a str"),  # type: ignore[arg-type]
+        (lambda: pf.PersonalInvariantClassifier().predict([[1.0]]), "not fitted yet"),
         (lambda: pf.start(federation, "fedavg", model=SMALL).evaluate("personal"), "has global models"),
         (
             lambda: pf.start(federation, pf.algorithm("fedavg", learning_rate=1e20), model=SMALL).run(),

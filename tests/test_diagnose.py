@@ -111,6 +111,8 @@ def test_images_classes_and_regression(tmp_path: Path) -> None:
         assert call(["run", str(tiny_file(tmp_path)), "--out", str(tmp_path / task), *options]) == 0
         found = diagnose(next((tmp_path / task).rglob("events.jsonl")).parent)
         assert all(client.sentences["risk"] for client in found.clients)
+        of_classes = {column.of_class for client in found.clients for column in client.columns}
+        assert of_classes <= ({"0", "1", "2"} if task == "multiclass" else {""})
         assert all(bool(client.columns) == (shape == "[5]") for client in found.clients)
         ways = {shift.way for client in found.clients for shift in client.shifts}
         assert ("spectrum" in ways) == (task == "binary") and "contexts" in ways

@@ -5,9 +5,13 @@ import io
 from pathlib import Path
 
 import numpy
+import pyarrow
+import pyarrow.parquet
 import pytest
+import safetensors.numpy
 import torch
 from commands import tiny_file
+from PIL import Image
 from planted import FEATURES, SITES, planted_file, raw
 
 from perinvfl.cli import call
@@ -183,14 +187,20 @@ def test_mistakes_are_one_sentence(run: Path, tmp_path: Path, capsys: pytest.Cap
     short.write_text("age,dose\n1,2\n")
     torn = tmp_path / "torn.onnx"
     torn.write_bytes(b"nothing")
+    latin = tmp_path / "latin.csv"
+    latin.write_bytes("größe\n1\n".encode("latin-1"))
     numpy.savez(tmp_path / "wide.npz", x=numpy.zeros((2, 5), "float32"))
     cases = {
         "--client is missing; clients are Aarau": ["export", run],
         "--client Zug is not one of the 5 clients: Aarau, Bern": ["export", run, "--client", "Zug"],
-        'in.csv, line 3, column badge: "x" is not a finite number': ["predict", model, table],
+        'in.csv: line 3, column "badge": "x" is not a number': ["predict", model, table],
         "has no column badge": ["predict", model, short],
         "x has shape (2, 5); the model takes (any, 4)": ["predict", model, tmp_path / "wide.npz"],
         "is damaged or no ONNX file": ["predict", torn, table],
+        "latin.csv is not UTF-8 text": ["predict", model, latin],
+        "is a folder, and the model takes (4), no photographs": ["predict", model, tmp_path],
+        "in the format pt2 must end in .pt2": ["export", run, "--client", "1", "--format", "pt2", "-o", "m.onnx"],
+        "--client and --global exclude each other": ["export", run, "--client", "1", "--global"],
         "holds no run": ["export", tmp_path, "--client", "1"],
         "--client and --global go with a run's folder": ["predict", model, table, "--client", "1"],
     }
@@ -199,6 +209,47 @@ def test_mistakes_are_one_sentence(run: Path, tmp_path: Path, capsys: pytest.Cap
         assert call(list(map(str, arguments))) == 2, sentence
         told = capsys.readouterr().err
         assert sentence in told and told.startswith("error: ") and told.count("\n") == 1
+
+
+def test_predict_reads_every_form_of_own_data(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tmp_path / "m.safetensors"
+    assert call(["export", str(run), "--client", "1", "-o", str(model)]) == 0
+    columns = ("age", "dose", "badge", "noise")
+    x = numpy.array([[30.0, 1.5, 1.0, 0.0], [60.0, 0.5, 0.0, 2.0]], "float32")
+    rows = [[*map(str, row), "seen"] for row in x.tolist()]
+    for name, mark in (("a.csv", ","), ("b.csv", ";"), ("c.tsv", "\t")):
+        (tmp_path / name).write_text("\n".join(mark.join(row) for row in [[*columns, "note"], *rows]) + "\n")
+    numpy.savez(tmp_path / "d.npz", x=x)
+    safetensors.numpy.save_file({"x": x}, tmp_path / "e.safetensors")
+    table = {name: x[:, at] for at, name in enumerate(columns)}
+    pyarrow.parquet.write_table(pyarrow.table(table), tmp_path / "f.parquet")
+    told = set()
+    for path in sorted(tmp_path.glob("[a-f].*")):
+        capsys.readouterr()
+        assert call(["predict", str(model), str(path)]) == 0
+        told.add(capsys.readouterr().out)
+    assert len(told) == 1
+
+
+def test_predict_names_the_photographs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, (client, kind) in enumerate((c, k) for c in "ab" for k in ("car", "ship") for _ in range(6)):
+        place = tmp_path / "photos" / client / "day" / kind
+        place.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (9, 8), (200, 0, 0) if kind == "car" else (0, 0, 200)).save(place / f"{number}.png")
+    file = tmp_path / "x.toml"
+    file.write_text(
+        f'name = "x"\n[data]\nbenchmark = "file"\npath = "{tmp_path / "photos"}"\nimage_size = 4\n'
+        '[model]\nhidden = [4]\n[training]\nrounds = 30\n[[algorithm]]\nname = "fedavg"\nlearning_rate = 0.5\n'
+    )
+    assert call(["run", str(file), "--out", str(tmp_path / "runs"), "--quiet"]) == 0
+    model = tmp_path / "m.pt2"
+    assert call(["export", str(next((tmp_path / "runs/x").iterdir())), "--global", "-o", str(model)]) == 0
+    capsys.readouterr()
+    assert call(["predict", str(model), str(tmp_path / "photos")]) == 0
+    told = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert len(told) == 24 and all(row["file"].split("/")[2] == row["prediction"] for row in told)
+    assert call(["predict", str(model), str(tmp_path / "photos"), "-o", str(tmp_path / "out.npz")]) == 0
+    assert numpy.load(tmp_path / "out.npz")["files"].tolist() == [row["file"] for row in told]
 
 
 def test_a_folder_without_its_checkpoint_is_one_sentence(

@@ -99,6 +99,34 @@ def test_leave_one_context_out_is_one_method_in_the_report(tmp_path: Path, monke
     (method,) = section["views"][0]["methods"]
     assert sorted(section["spectrum"]) == ["2021", "2022", "2023"] and set(section["clients"]) >= {"north", "west"}
     assert all(method["cases"][year][0] > 0 for year in section["spectrum"])
+    assert [case["name"] for case in section["cases"]] == [*section["spectrum"], "same contexts"]
+    (found,) = gather([tmp_path / "runs"], diagnosed=True)["diagnoses"]
+    worst = min(section["spectrum"], key=lambda year: method["cases"][year][0])
+    assert found["label"] == f"Ditto without {worst}"
+
+
+def test_runs_of_different_data_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for year in ("2022", "2023"):
+        (tmp_path / year).mkdir()
+        trained(tmp_path / year, monkeypatch, "ill", f'test_contexts = ["{year}"]', "hidden = [4]", 0.3)
+    for command in (["table", str(tmp_path)], ["plot", str(tmp_path)]):
+        capsys.readouterr()
+        assert call(command) == 2
+        told = capsys.readouterr().err
+        assert "different test contexts: sites (2022) and sites (2023)" in told and told.count("\n") == 1
+    assert len(gather([tmp_path])["sections"]) == 2
+
+
+def test_a_refused_run_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run,) = trained(tmp_path, monkeypatch, "ill", "", "hidden = [4]", 0.3)
+    wrong = ["--set", "model.kind=resnet18", "--out", str(tmp_path / "runs")]
+    assert call(["run", str(tmp_path / "mine.toml"), *wrong]) == 2
+    assert "takes images" in capsys.readouterr().err
+    assert [path for path in run.parent.iterdir() if path.is_dir()] == [run]
 
 
 def test_a_module_of_ones_own_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from torch import Tensor
 from perinvfl import checkpoint, config, tree
 from perinvfl.algorithms import ALGORITHMS
 from perinvfl.algorithms.base import Algorithm
-from perinvfl.contexts import ContextSettings
+from perinvfl.contexts import read_contexts
 from perinvfl.data import BENCHMARKS, build_federation
 from perinvfl.data.files import Division, FileSettings, array_rows, federation_of
 from perinvfl.data.readers import numbers_of
@@ -125,13 +125,15 @@ def start(
     contexts: settings as in `[contexts]`, to infer them. training: settings as in `[training]`.
     Without a seed, that of the federation.
     """
+    if not isinstance(federation, Federation):
+        raise UserError(f"start takes a federation, as load gives, and was given a {type(federation).__name__}.")
     chosen = _algorithm(algorithm, {}) if isinstance(algorithm, str) else algorithm
     if seed is None:
         seed = federation.origin.seed if federation.origin else 0
     settings = config.build(Training, _plain({**training, "rounds": rounds}), "training")
     origin = federation.origin or Origin(federation.name, ArraySettings(), seed)
     asked, made = _model(model, federation, settings)
-    stage = config.build(ContextSettings, contexts or {}, "contexts")
+    stage = read_contexts(contexts or {})
     if stage.infer != "given":
         federation = infer_contexts(federation, seed, stage, made, settings)
     trial = Trial(
@@ -296,9 +298,13 @@ class Session:
         fields = start_fields(self.trial, self.federation, self._simulation, folder.name, 0)
         origin = self.federation.origin
         events: list[Event] = [{"event": "start", **fields, "data_seed": origin.seed if origin else self.trial.seed}]
-        events += self._evaluations
+        over = self.rounds_done >= self.trial.training.rounds
         evaluated = bool(self._evaluations) and self._evaluations[-1]["round"] == self.rounds_done
-        if evaluated and self.rounds_done >= self.trial.training.rounds:
+        if over and not evaluated and self._simulation.tests:
+            self.evaluate()
+            evaluated = True
+        events += self._evaluations
+        if over and evaluated:
             events.append({"event": "end", "round": self.rounds_done, "seconds": round(self._seconds, 3)})
         lines = "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events)
         spent = torch.tensor(self._seconds, dtype=torch.float64)
@@ -343,6 +349,9 @@ class Session:
             raise UserError(
                 f"x has shape {list(inputs.shape)}; the model takes rows of shape {list(self.federation.shape)}."
             )
+        wrong = (~torch.isfinite(inputs).flatten(1).all(1)).nonzero()
+        if len(wrong):
+            raise UserError(f"x: row {int(wrong[0]) + 1} holds a value that is not a finite number.")
         if schema.mean:
             mean, scale = (torch.tensor(values, dtype=torch.float64) for values in (schema.mean, schema.scale))
             inputs = (inputs.double() - mean) / scale

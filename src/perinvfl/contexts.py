@@ -6,12 +6,12 @@ Zemel 2021), JTT (Liu et al. 2021); for the discount, products of experts (Clark
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from perinvfl import optimizers, risks
+from perinvfl import config, optimizers, risks
 from perinvfl.errors import UserError
 from perinvfl.federation import Task
 from perinvfl.hyper import hyper
@@ -41,12 +41,18 @@ class ContextSettings:
     )
 
     def check(self, where: str) -> None:
-        if self.infer == "given" and self.even_classes:
-            raise UserError(f'{where}.even_classes goes with inferred contexts; add infer = "hard".')
         if self.infer == "soft" and (self.use != "balance" or self.every):
             raise UserError(f'{where}.infer = "soft" goes with use = "balance" and every = 0.')
         if self.use == "judge" and self.every:
             raise UserError(f'{where}.every means nothing to use = "judge"; leave it out.')
+
+
+def read_contexts(mapping: Any) -> ContextSettings:
+    """Settings as under `[contexts]`. What to do with inferred contexts is refused where nothing asks to infer them."""
+    made = config.build(ContextSettings, mapping, "contexts")
+    if mapping and "infer" not in mapping:
+        raise UserError(f'contexts.{next(iter(mapping))} does nothing without contexts.infer = "hard" or "soft".')
+    return made
 
 
 def is_wrong(task: Task, logits: Tensor, y: Tensor) -> Tensor:

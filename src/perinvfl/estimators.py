@@ -140,7 +140,8 @@ class PersonalInvariantClassifier(_Estimator):
 
     def predict(self, X: Any, client: Any = None) -> np.ndarray:
         """Classes as they were in y; without a client, those of the global model."""
-        return self.classes_[self.predict_proba(X, client).argmax(1)]
+        shares = self.predict_proba(X, client)
+        return self.classes_[shares.argmax(1)]
 
     def predict_proba(self, X: Any, client: Any = None) -> np.ndarray:
         """[n, classes], in the order of `classes_`."""

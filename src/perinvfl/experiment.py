@@ -33,7 +33,7 @@ from perinvfl.algorithms import ALGORITHMS
 from perinvfl.algorithms.base import Algorithm
 from perinvfl.algorithms.groupdro import GroupWeighted
 from perinvfl.algorithms.irm import Penalized
-from perinvfl.contexts import ContextSettings
+from perinvfl.contexts import ContextSettings, read_contexts
 from perinvfl.data import BENCHMARKS, build_federation
 from perinvfl.errors import UserError
 from perinvfl.federation import Federation
@@ -212,7 +212,7 @@ def build_experiment(table: dict[str, Any], default_name: str = "experiment") ->
         if model.build:
             load(model.build, "model.build")
         training = config.build(Training, _merged(table, rest, "training"), "training")
-        contexts = config.build(ContextSettings, _merged(table, rest, "contexts"), "contexts")
+        contexts = read_contexts(_merged(table, rest, "contexts"))
         held = frozenset(entry) - frozenset(dict(ranges))
         trials += [
             Trial(benchmark, fold, model, training, kind, label, algorithm, seed, held, contexts, ranges)

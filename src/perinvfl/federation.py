@@ -5,6 +5,8 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
+from perinvfl.errors import UserError
+
 Task = Literal["binary", "multiclass", "regression"]
 # What inferred contexts are for. In all but "given", a training context is 2 · (given context) + (whether the
 # reference model is wrong), or, inferred softly, the share by which a sample belongs to the wrong ones.
@@ -87,6 +89,11 @@ class Federation:
     inferred: dict[str, Split] = field(default_factory=dict)  # held-out data by inferred context, as further tests
     infer_every: int = 0  # rounds after which contexts are inferred again, from the global model of the time
     origin: Origin | None = None
+
+    def check_tests(self) -> None:
+        """A run ends with scores, so there must be something to score."""
+        if not self.tests:
+            raise UserError("No row is left to test on; name data.test_contexts, or make data.test_share larger.")
 
     @property
     def client_names(self) -> tuple[str, ...]:

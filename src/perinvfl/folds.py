@@ -22,7 +22,8 @@ def _join(folds: list[Run]) -> Run:
     start = folds[0].start
     spectrum = [case for run in folds for case in run.start["spectrum"]]
     clients = max(run.start["clients"] for run in folds)
-    constant = _cases([run.start["notes"]["constant"] for run in folds], clients)
+    cases = _cases([run.start["notes"]["constant"] for run in folds], clients)
+    constant = {case: cases[case] for case in [*spectrum, *(case for case in cases if case not in spectrum)]}
     events: list[Event] = [{**start, "spectrum": spectrum, "notes": {**start["notes"], "constant": constant}}]
     by_round = [{event["round"]: event for event in run.evaluations} for run in folds]
     for round in sorted(set.intersection(*map(set, by_round))):
@@ -35,7 +36,20 @@ def _join(folds: list[Run]) -> Run:
         events.append(broken)
     elif all(run.finished for run in folds):
         events.append(folds[-1].events[-1])
-    return Run(folds[0].folder, events)
+    return Run(_hardest(folds).folder, events)
+
+
+def _hardest(folds: list[Run]) -> Run:
+    """The fold that does worst in the context it never saw: the one to look into."""
+    if not all(run.evaluations for run in folds):
+        return folds[0]
+
+    def goodness(run: Run) -> float:
+        last = run.evaluations[-1]
+        score = mean_known((last.get("personal") or last["global"])[run.start["spectrum"][0]])
+        return -score if run.start["task"] == "regression" else score
+
+    return min(folds, key=goodness)
 
 
 def _cases(folds: list[dict[str, list[float | None]]], clients: int) -> dict[str, list[float | None]]:

@@ -161,5 +161,5 @@ def _why_unmapped(init: Callable[[Generator], Params], apply: Callable[..., Tens
     try:
         torch.vmap(torch.func.grad(lambda p, x: apply(p, x).sum()))(stacked, x)
     except Exception as error:
-        return told(error)
+        return told(error).split(". ")[0]  # torch goes on with advice
     return ""

@@ -77,6 +77,8 @@ def open_run(place: Path) -> Opened:
         raise UserError(f"{run.folder} became infinite after round {run.broken['round']}; it left no model to use.")
     if not run.finished:
         raise UserError(f"{run.folder} is not finished; the command that began it goes on with it.")
+    if not path.exists() and "sites" in run.start:
+        raise UserError(f"{run.folder} is a run of a federation; its models are at the sites, in state/ of each.")
     if not path.exists():
         raise UserError(
             f"{run.folder} has no {CHECKPOINT}, so its models are gone; `perinvfl run` keeps them, "

@@ -83,7 +83,7 @@ class Table:
     @property
     def title(self) -> str:
         measure = "mean squared error" if self.errors else f"{TITLES[self.score]} in percent"
-        return f"{self.benchmark}: {measure} by {'context' if self.benchmark == 'file' else 'p_test'}"
+        return f"{self.benchmark}: {measure} by {'context' if self.benchmark in ('file', 'sites') else 'p_test'}"
 
 
 def make_table(runs: list[Run], score: Score = "accuracy") -> Table:
@@ -99,6 +99,10 @@ def make_table(runs: list[Run], score: Score = "accuracy") -> Table:
         raise UserError(
             f"The folder holds runs on {benchmark} and on {', '.join(others)}; give one benchmark's folder."
         )
+    odd = next((run.start for run in finished if run.start["spectrum"] != first["spectrum"]), None)
+    if odd is not None:
+        told = " and ".join(f"{start['experiment']} ({', '.join(start['spectrum'])})" for start in (first, odd))
+        raise UserError(f"The folder holds runs with different test contexts: {told}; give one experiment's folder.")
     _check_score(finished[0], score)
     spectrum = tuple(first["spectrum"])
     rows = [constant_row(finished, spectrum, score)]

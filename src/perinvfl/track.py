@@ -1,6 +1,7 @@
 """Progress for programs: JSON lines, TensorBoard and MLflow. Each follows the records as they are written."""
 
 import json
+import logging
 import os
 import statistics
 import time
@@ -164,6 +165,7 @@ class Mlflow(Follower):
             import sqlalchemy  # noqa: F401  the database beside the records
         except ModuleNotFoundError:
             raise UserError("--track mlflow needs more packages: pip install 'perinvfl[track]'.") from None
+        logging.getLogger("mlflow").setLevel(logging.WARNING)  # else it tells of the tables that it makes
         out.mkdir(parents=True, exist_ok=True)
         place = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(out / 'mlflow.db').resolve()}"
         self.client: Any = mlflow.MlflowClient(tracking_uri=place)

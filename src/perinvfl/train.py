@@ -13,6 +13,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,14 @@ class _Group:
     def run(self) -> None:
         lock = self.checkpoint.with_suffix(".lock")
         with only_one(lock, f"Another process is at work on {lock.parent}; let it finish, or stop it first."):
-            self._run()
+            try:
+                self._run()
+            except UserError:
+                if not self.checkpoint.exists() and not any(writer.path.exists() for writer in self.writers):
+                    lock.unlink()  # refused before it began: no folder that a pattern would match
+                    with suppress(OSError):
+                        lock.parent.rmdir()
+                raise
 
     def _run(self) -> None:
         first = self.trials[0]
@@ -146,6 +154,8 @@ class _Group:
         one_draw = len(set(seeds)) == 1
         algorithms = [trial.algorithm for trial in self.trials]
         federations = [first.federation()] if one_draw else [trial.federation() for trial in self.trials]
+        for federation in federations:
+            federation.check_tests()
         training = first.training
         if training.executor == "auto" and first.model.kind in MEASURED:
             if saved is None:

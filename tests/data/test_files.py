@@ -419,6 +419,28 @@ def test_check_prints_what_was_understood(tmp_path: Path, capsys: pytest.Capture
     assert "names no data of your own" in capsys.readouterr().err
 
 
+def test_check_refuses_what_a_run_would_refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [["ab"[k % 2], k, client, year] for client in "uv" for year in (2021, 2022) for k in range(8)]
+    write(tmp_path / "t.csv", [row for row in rows if row[2:] != ["u", 2021]], ["label", "x", "client", "context"])
+    thin = [["ab"[k], k, "u", k] for k in range(2)]
+    write(tmp_path / "thin.csv", thin, ["label", "x", "client", "context"])
+    for name, more, words in (
+        ("t", "test_contexts = [2022]", 'Client "u" has rows in 2022 alone'),
+        ("t", "leave_one_context_out = true", 'Client "u" has rows in 2022 alone'),
+        ("thin", "", "No row is left to test on"),
+    ):
+        file = tmp_path / f"{name}.toml"
+        file.write_text(
+            f'[data]\nbenchmark = "file"\npath = "{name}.csv"\n{more}\n[training]\nrounds = 1\n'
+            '[[algorithm]]\nname = "fedavg"\n'
+        )
+        capsys.readouterr()
+        assert call(["data", "check", "--file", str(file)]) == 2
+        assert f"wrong: {words}" in capsys.readouterr().out
+        assert call(["run", str(file), "--out", str(tmp_path / "runs")]) == 2
+        assert words in capsys.readouterr().err
+
+
 def test_check_finds_the_planted_shortcut(tmp_path: Path) -> None:
     import runpy
 
@@ -430,6 +452,15 @@ def test_check_finds_the_planted_shortcut(tmp_path: Path) -> None:
     first, second = told["relations"][:2]
     assert first["column"] == "scanner" and first["change"] > 1 > 2 * second["change"]
     assert first["by_context"]["2021"] > 0.5 > 0 > first["by_context"]["2023"]
+
+
+def test_check_says_with_which_class_a_column_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [[grade, "ABC".index(grade) + k % 2, "a", k % 2] for grade in "ABC" for k in range(10)]
+    path = write(tmp_path / "t.csv", rows, ["label", "x", "client", "context"])
+    (relation,) = survey(build(FileSettings, {"path": str(path)}, "data"))["relations"]
+    assert relation["class"] in ("A", "C")
+    assert call(["data", "check", str(path)]) == 0
+    assert "Correlation with the class" in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_leaving_each_context_out_makes_a_run_each_and_one_table(

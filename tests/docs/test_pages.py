@@ -1,8 +1,8 @@
 """What the documentation tells people to type is typed here, page by page, and must answer as the page shows.
 
-In docs/*.md, `<!-- tested -->` before a ```console block has its commands run, in order, in one folder a page;
-`<!-- file: NAME -->` before any other block writes that file first. Lines after a command are what it must print, where
-`...` stands for anything; where none are shown, it must only succeed.
+In docs/*.md, `<!-- tested -->` before a block has it run, in order, in one folder a page; `<!-- tested: 2 -->` says
+with which exit code it ends, and `<!-- file: NAME -->` writes a block to a file. A block of sh or python must only
+succeed. In a console block lines after a command are what it must print, where `...` stands for anything.
 """
 
 import os
@@ -13,35 +13,44 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from commands import ROOT, environment
 
-ROOT = Path(__file__).parents[2]
+from perinvfl.records import find_runs
+from perinvfl.tables import make_table
+
 BESIDE = ("experiments", "examples", "results")  # what a user has in the project's folder
 MARKED = re.compile(
-    r"^<!-- (?P<mark>tested|file: (?P<file>\S+)) -->\n+```(?P<kind>\w*)\n(?P<body>.*?)^```$", re.M | re.S
+    r"^<!-- (?:tested(?:: (?P<code>\d+))?|file: (?P<file>\S+)) -->\n+```(?P<kind>\w*)\n(?P<body>.*?)^```$", re.M | re.S
 )
 
 
 @dataclass(frozen=True)
 class Step:
-    """One file to write, or one command and what it must print."""
+    """One file to write, or one program, how it must end and what it must print."""
 
     file: str
     text: str
     shown: str = ""
+    code: int = 0
+    program: tuple[str, ...] = ("bash", "-ec")
 
 
 def steps_of(page: str) -> list[Step]:
     found: list[Step] = []
     for block in MARKED.finditer(page):
+        body, code = block["body"], int(block["code"] or 0)
         if block["file"]:
-            found.append(Step(block["file"], block["body"]))
-            continue
-        assert block["kind"] == "console", f"only console blocks can be tested, not {block['kind']}"
-        first, *commands = re.split(r"^\$ ", block["body"], flags=re.M)
-        assert not first.strip(), "a tested block begins with a command"
-        for command in commands:
-            line, _, shown = command.partition("\n")
-            found.append(Step("", line, shown))
+            found.append(Step(block["file"], body))
+        elif block["kind"] == "console":
+            first, *commands = re.split(r"^\$ ", body, flags=re.M)
+            assert not first.strip(), "a tested block begins with a command"
+            for number, command in enumerate(commands, start=1):
+                line, _, shown = command.partition("\n")
+                found.append(Step("", line, shown, code if number == len(commands) else 0))
+        else:
+            assert block["kind"] in ("sh", "python"), f"a block of {block['kind']} cannot be tested"
+            program = ("bash", "-ec") if block["kind"] == "sh" else (sys.executable, "-W", "error", "-c")
+            found.append(Step("", body, code=code, program=program))
     return found
 
 
@@ -55,6 +64,8 @@ def pattern_of(shown: str) -> re.Pattern[str]:
 
 
 def carry_out(steps: list[Step], folder: Path) -> None:
+    """In a fresh folder."""
+    folder.mkdir(exist_ok=True)
     for name in BESIDE:
         if (ROOT / name).exists():
             (folder / name).symlink_to(ROOT / name)
@@ -64,10 +75,9 @@ def carry_out(steps: list[Step], folder: Path) -> None:
             (folder / step.file).write_text(step.text, encoding="utf-8")
             continue
         done = subprocess.run(
-            ["bash", "-c", step.text], cwd=folder, capture_output=True, text=True,
-            env={**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
-        assert done.returncode == 0, f"$ {step.text}\n{done.stdout}{done.stderr}"
+            [*step.program, step.text], cwd=folder, capture_output=True, text=True, env={**environment(), "PATH": path}
+        )
+        assert done.returncode == step.code, f"$ {step.text}\n{done.stdout}{done.stderr}"
         if step.shown.strip():
             printed = "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
             assert pattern_of(step.shown).fullmatch(printed), (
@@ -75,16 +85,33 @@ def carry_out(steps: list[Step], folder: Path) -> None:
             )
 
 
-PAGES = {path.stem: steps_of(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "docs").glob("*.md"))}
+TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
+PAGES = {name: steps for name, text in TEXTS.items() if (steps := steps_of(text))}
 
 
-@pytest.mark.parametrize("page", [name for name, steps in PAGES.items() if steps])
+@pytest.mark.parametrize("page", PAGES)
 def test_the_commands_of_a_page_do_what_it_says(page: str, tmp_path: Path) -> None:
     carry_out(PAGES[page], tmp_path)
+    if page == "own_data":
+        check_numbers(TEXTS[page], tmp_path / "runs/sites")
 
 
-def test_pages_that_must_be_tested_are() -> None:
-    assert {"start", "results", "choosing", "walkthrough"} <= {name for name, steps in PAGES.items() if steps}
+def check_numbers(text: str, runs: Path) -> None:
+    """What the page says each method reaches, in the held-out year and in the others."""
+    rows = {row.method: row.cases for row in make_table(find_runs(runs)).rows}
+    held_out = re.search(r"FedAvg reaches (\d+) %.*constant answer reaches (\d+) %.*PerInvFL reaches (\d+) %", text)
+    inside = re.search(r"the other way round, (\d+) % and (\d+) %", text)
+    assert held_out is not None and inside is not None
+    said = [("FedAvg", "2023"), ("Constant", "2023"), ("PerInvFL", "2023")]
+    said += [("FedAvg", "same contexts"), ("PerInvFL", "same contexts")]
+    for (method, case), number in zip(said, [*held_out.groups(), *inside.groups()], strict=True):
+        assert rows[method][case][0] == pytest.approx(float(number), abs=2)
+
+
+def test_pages_that_must_be_tested_are_and_every_mark_is_read() -> None:
+    assert {"start", "results", "choosing", "walkthrough", "own_data", "api", "new_algorithm"} <= set(PAGES)
+    for name, text in TEXTS.items():
+        assert len(MARKED.findall(text)) == len(re.findall(r"^<!-- (?:tested|file|run)\b", text, re.M)), name
 
 
 def test_the_extractor_notices_what_is_not_true(tmp_path: Path) -> None:
@@ -93,12 +120,13 @@ def test_the_extractor_notices_what_is_not_true(tmp_path: Path) -> None:
         [("one\ntwo", True), ("...\ntwo", True), ("o...e\n...", True), ("one", False), ("one\n2", False)]
     ):
         folder = tmp_path / str(number)
-        folder.mkdir()
         if true:
             carry_out(steps_of(page.format(shown)), folder)
         else:
             with pytest.raises(AssertionError, match="printed"):
                 carry_out(steps_of(page.format(shown)), folder)
-    with pytest.raises(AssertionError, match="false"):
-        carry_out([Step("", "false")], tmp_path)
+    for kind, text in (("sh", "false\ntrue"), ("python", "raise SystemExit(3)")):
+        with pytest.raises(AssertionError, match=r"false|SystemExit"):
+            carry_out(steps_of(f"<!-- tested -->\n```{kind}\n{text}\n```\n"), tmp_path / kind)
+    carry_out(steps_of("<!-- tested: 3 -->\n```console\n$ true\n$ exit 3\n```\n"), tmp_path / "code")
     assert steps_of("```console\n$ not marked\n```\n") == []

@@ -10,6 +10,7 @@ from commands import perinvfl
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from perinvfl.checkpoint import only_one
 from perinvfl.cli import call
 from perinvfl.errors import UserError
 from perinvfl.flower import credentials, layout
@@ -45,6 +46,8 @@ def test_certificates_name_the_server_and_nothing_else(tmp_path: Path) -> None:
         (["../a"], ["h"], 1, '"../a" cannot name a folder'),
         (["a"], [], 1, "--host is missing"),
         (["a"], ["héé"], 1, "--host héé"),
+        (["a"], ["the server"], 1, "--host the server"),
+        (["a"], ["h:9443"], 1, "without a port"),
         (["a"], ["h"], 0, "--port 0"),
     ],
 )
@@ -65,6 +68,8 @@ def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "is not a federation" in says("status", tmp_path / "none")
     assert "is not a site's folder" in says("join", fed)
     assert "does not exist" in says("join", fed / "site-a", "--data", tmp_path / "none.npz")
+    with only_one(fed / "site-a" / "site.lock", ""):  # gets as far as taking part
+        assert "takes part as a already" in says("join", fed / "site-a", "--data", tmp_path)
     assert "The server does not run" in says("status", fed)
     file = tmp_path / "x.toml"
     file.write_text('[data]\nbenchmark = "random"\n[[algorithm]]\nname = "fedavg"\n[federation]\nround_timeot = 3\n')

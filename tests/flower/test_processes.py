@@ -134,7 +134,7 @@ def test_every_algorithm_deployed_is_the_simulators(federation: Processes) -> No
 
 def test_nothing_but_updates_and_numbers_leaves_a_site(federation: Processes) -> None:
     """Everything that one site sent is looked through, byte by byte, for its data and its personal model."""
-    for old in federation.sent.iterdir():
+    for old in federation.sent.glob("*"):
         old.unlink()
     wide = "[[algorithm]]\nname = 'perinvfl'\nlearning_rate = 0.05\npersonal_learning_rate = 0.05\n"
     file = federation.experiment("wide", rounds=2, algorithms=wide)

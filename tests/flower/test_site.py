@@ -24,7 +24,7 @@ from perinvfl.experiment import build_experiment
 from perinvfl.flower.codec import Rejected
 from perinvfl.flower.post import Answer
 from perinvfl.flower.rounds import Rounds
-from perinvfl.flower.site import NEVER, Assignment, Site, Vault, load_share, make_worker, read_share
+from perinvfl.flower.site import NEVER, Assignment, Share, Site, Vault, load_share, make_worker, read_share
 from perinvfl.flower.watch import Watch
 from perinvfl.records import read_events
 from perinvfl.seeding import generator
@@ -304,3 +304,35 @@ def test_sites_with_their_own_files_train_together(tmp_path: Path) -> None:
     del post.contexts[1].node_config["data"]
     with pytest.raises(UserError, match=r"site-1 could not answer.*without --data"):
         deploy(trial, tmp_path / "again", post=post)
+
+
+def test_arrays_hold_out_contexts_as_on_one_machine(tmp_path: Path) -> None:
+    x = numpy.random.default_rng(0).normal(size=(60, 3))
+    path = tmp_path / "own.npz"
+    numpy.savez(path, x=x, y=x[:, 0] > 0, context=2019 + numpy.arange(60) % 3)
+    settings: dict[str, Any] = {"benchmark": "sites"}
+
+    def share(**more: Any) -> Share:
+        return load_share(path, json.dumps([{"data": settings | more, "seed": 0}, 0, 1, 2]))
+
+    own = share(test_contexts=[2021])
+    assert own.contexts == 2 and len(own.tests["2021"].y) == 20
+    with pytest.raises(UserError, match="counted from 0"):
+        share()
+
+
+def test_what_is_wrong_with_a_row_is_told_to_the_site_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    post = InProcess(tmp_path, 2)
+    for client, cell in enumerate(("1.5", "Jane Doe")):
+        path = tmp_path / f"{client}.csv"
+        path.write_text("x,label,context\n" + "1,0,a\n2,1,b\n" * 9 + f"{cell},1,b\n")
+        post.contexts[client].node_config["data"] = str(path)
+    table = {
+        "data": {"benchmark": "sites", "clients": 2},
+        "training": {"rounds": 1},
+        "algorithm": {"name": "fedavg"},
+    }
+    with pytest.raises(UserError, match="site-1 could not answer: its data cannot be used") as refused:
+        deploy(build_experiment(table).trials[0], tmp_path, post=post)
+    assert "Doe" not in str(refused.value)
+    assert 'line 20, column "x": "Jane Doe" is not a number' in capsys.readouterr().err

@@ -117,13 +117,14 @@ def _contexts_table(told: dict[str, Any], classes: list[str]) -> RichTable:
 
 
 def _relations_table(told: dict[str, Any]) -> RichTable:
-    title = "Correlation with the label by context, the most changing first"
+    named = ["class"] if told["task"] == "multiclass" else []  # the one that goes with a column most
+    title = f"Correlation with the {'class' if named else 'label'} by context, the most changing first"
     shown = RichTable(title=title, title_justify="left", expand=False)
-    for number, head in enumerate(["column", *(c["name"] for c in told["contexts"]), "change"]):
+    for number, head in enumerate(["column", *named, *(c["name"] for c in told["contexts"]), "change"]):
         shown.add_column(head, justify="right" if number else "left")
     for relation in told["relations"]:
         values = [f"{value:+.2f}" for value in relation["by_context"].values()]
-        shown.add_row(relation["column"], *values, f"{relation['change']:.2f}")
+        shown.add_row(relation["column"], *(relation[head] for head in named), *values, f"{relation['change']:.2f}")
     return shown
 
 

@@ -89,8 +89,8 @@ def join(
     from perinvfl.flower import client_app, layout, node
 
     site = layout.open_site(folder, server)
-    if data is not None and not data.is_file():
-        raise UserError(f"{data} does not exist; give the site's data as a .npz or .safetensors file.")
+    if data is not None and not data.exists():
+        raise UserError(f"{data} does not exist; give the site's arrays, its table or its folder of photographs.")
     _quiet()
     config = {} if data is None else {"data": str(data.resolve())}
     taking_part = node.Node(site, config, client_app.answer, lambda line: print(line, flush=True), poll)
@@ -183,7 +183,7 @@ def _show(console: Console, folders: list[Path]) -> None:
     if runs and all(run.broken is not None for run in runs):
         raise UserError("Every run became infinite; smaller learning rates are the usual cure.")
     evaluated = [run for run in runs if run.evaluations]
-    if evaluated and evaluated[0].start["task"] != "regression":
+    if evaluated:
         show_table(console, make_table(evaluated))
 
 

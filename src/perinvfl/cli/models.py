@@ -41,6 +41,10 @@ def export(
 
     ending = out.suffix.removeprefix(".") if out is not None else ""
     form = format.value if format is not None else ending if ending in FORMATS else "onnx"
+    if ending and ending != form:
+        raise UserError(f"{out}: the name of a model in the format {form} must end in .{form}.")
+    if client is not None and shared:
+        raise UserError("--client and --global exclude each other; give one of them.")
     opened = open_run(run)
     if client is None and not shared:
         raise UserError(
@@ -59,7 +63,9 @@ def export(
 
 def predict(
     model: Annotated[Path, typer.Argument(help="File made by export, or the folder of a run.")],
-    input: Annotated[Path, typer.Argument(help="Samples: .npz with an array x, or .csv.")],
+    input: Annotated[
+        Path, typer.Argument(help="Samples: a table, an array x in .npz or .safetensors, or a folder of photographs.")
+    ],
     out: Annotated[Path | None, typer.Option("-o", "--out", help=".csv or .npz; else CSV on the screen.")] = None,
     client: Client = None,
     shared: Shared = False,
@@ -78,11 +84,12 @@ def predict(
         if client is not None or shared:
             raise UserError(f"--client and --global go with a run's folder; {model} holds one model.")
         predictor = read_model(model)
-    found = answer(predictor, read_input(input, predictor.description))
+    x, files = read_input(input, predictor.description)
+    found = answer(predictor, x)
     if out is None:
-        print(as_csv(found, predictor.description), end="")
+        print(as_csv(found, predictor.description, files), end="")
     else:
-        write_answers(found, predictor.description, out)
+        write_answers(found, predictor.description, out, files)
         print(out)
 
 

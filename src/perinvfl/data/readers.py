@@ -3,9 +3,10 @@ folders of photographs by Pillow. Each library is imported when such a file is r
 
 import csv
 import importlib
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -53,7 +54,25 @@ def need(module: str, extra: str, reason: str) -> Any:
 # Tables ------------------------------------------------------------------------------------------------------------
 
 
+class Cells(NamedTuple):
+    """A table as it stands."""
+
+    kind: str
+    header: list[str]
+    columns: "dict[str, list[str] | Tensor]"
+    places: list[str]  # how a person would call each row
+    ragged: list[tuple[int, Fault]]  # rows with a cell too many or too few
+
+
 def read_csv(path: Path, columns: Columns) -> Found:
+    cells = csv_cells(path)
+    roles = _roles(path, cells.header, columns)
+    if not cells.places:
+        raise BadData(str(path), [Fault("", "", "there is no row below the names of the columns")])
+    return _table(cells, roles)
+
+
+def csv_cells(path: Path) -> Cells:
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             first = file.readline()
@@ -67,35 +86,56 @@ def read_csv(path: Path, columns: Columns) -> Found:
     if not lines:
         raise BadData(str(path), [Fault("", "", "the file is empty; the first line must name the columns")])
     header = [name.strip() for name in lines[0][1]]
-    roles = _roles(path, header, columns)
     body = lines[1:]
-    if not body:
-        raise BadData(str(path), [Fault("", "", "there is no row below the names of the columns")])
     ragged = [
         (i, Fault(f"line {line}", "", f"has {len(row)} cells where the first line names {len(header)} columns"))
         for i, (line, row) in enumerate(body)
         if len(row) != len(header)
     ]
     blank = [""] * len(header)
-    cells = list(zip(*(row if len(row) == len(header) else blank for _, row in body), strict=True))
-    places = [f"line {line}" for line, _ in body]
-    return _table(
-        "CSV table", {name: list(column) for name, column in zip(header, cells, strict=True)}, roles, places, ragged
-    )
+    whole = [row if len(row) == len(header) else blank for _, row in body]
+    columns: dict[str, list[str] | Tensor] = {name: [row[at] for row in whole] for at, name in enumerate(header)}
+    return Cells("CSV table", header, columns, [f"line {line}" for line, _ in body], ragged)
 
 
 def read_parquet(path: Path, columns: Columns) -> Found:
-    arrow = need("pyarrow", "tables", "A Parquet table")
-    try:
-        table = need("pyarrow.parquet", "tables", "A Parquet table").read_table(path)
-    except arrow.ArrowException as error:
-        raise UserError(f"{path} is not a Parquet file: {str(error).splitlines()[0]}") from None
+    arrow, table = _parquet(path)
     roles = _roles(path, list(table.column_names), columns)
     if not table.num_rows:
         raise BadData(str(path), [Fault("", "", "the table has no row")])
-    used = [*roles.features, roles.label, roles.client, roles.context]
-    cells = {name: _parquet_column(arrow, table.column(name)) for name in table.column_names if name in used}
-    return _table("Parquet table", cells, roles, [f"row {i + 1}" for i in range(table.num_rows)], [])
+    return _table(_parquet_cells(arrow, table, [*roles.features, roles.label, roles.client, roles.context]), roles)
+
+
+def _parquet(path: Path) -> tuple[Any, Any]:
+    arrow = need("pyarrow", "tables", "A Parquet table")
+    try:
+        return arrow, need("pyarrow.parquet", "tables", "A Parquet table").read_table(path)
+    except arrow.ArrowException as error:
+        raise UserError(f"{path} is not a Parquet file: {str(error).splitlines()[0]}") from None
+
+
+def _parquet_cells(arrow: Any, table: Any, used: Sequence[str]) -> Cells:
+    columns = {name: _parquet_column(arrow, table.column(name)) for name in table.column_names if name in used}
+    return Cells("Parquet table", list(table.column_names), columns, [f"row {i + 1}" for i in range(len(table))], [])
+
+
+def read_features(path: Path, features: Sequence[str]) -> Tensor:
+    """[n, columns] the named columns of a table, in that order; others are passed over."""
+    parquet = path.suffix.lower() in (".parquet", ".pq")
+    cells = _parquet_cells(*_parquet(path), features) if parquet else csv_cells(path)
+    missing = [name for name in features if name not in cells.header]
+    if missing:
+        raise UserError(f"{path} has no column {missing[0]}; the model takes {', '.join(features)}.")
+    faults, skip = [fault for _, fault in cells.ragged], {i for i, _ in cells.ragged}
+    faults += [Fault("", name, "stands twice") for name in features if cells.header.count(name) > 1]
+    columns = []
+    for name in features:
+        numbers, wrong = _numbers(name, cells.columns[name], cells.places, skip)
+        columns.append(numbers)
+        faults += [fault for _, fault in wrong]
+    if faults:
+        raise BadData(str(path), faults)
+    return torch.stack(columns, 1).float()
 
 
 def _parquet_column(arrow: Any, column: Any) -> "list[str] | Tensor":
@@ -157,13 +197,8 @@ def _near(name: str, header: Sequence[str]) -> str:
     return told.rstrip("?.").replace("; known are", "; there are")
 
 
-def _table(
-    kind: str,
-    cells: "dict[str, list[str] | Tensor]",
-    roles: Columns,
-    places: list[str],
-    ragged: list[tuple[int, Fault]],
-) -> Found:
+def _table(table: Cells, roles: Columns) -> Found:
+    cells, places, ragged = table.columns, table.places, table.ragged
     faults, faulty = [fault for _, fault in ragged], {i for i, _ in ragged}
     columns = []
     for name in roles.features:
@@ -177,7 +212,7 @@ def _table(
         faults += [fault for _, fault in wrong]
         faulty |= {i for rows, _ in wrong for i in rows}
     return Found(
-        kind=kind,
+        kind=table.kind,
         x=torch.stack(columns, 1),
         labels=_labels(cells[roles.label]),
         client=named["client"],
@@ -217,9 +252,16 @@ def _what(cell: str) -> str:
         return "the value is missing" if not text else f'"{text}" stands for a missing value'
     return (
         f'"{text}" is not a finite number'
-        if text.lower().lstrip("+-") in ("inf", "infinity")
+        if math.isinf(_float(text))
         else (f'"{text}" is not a number' if number_of(text) is None else f'"{text}" is too large')
     )
+
+
+def _float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def _names(
@@ -368,16 +410,30 @@ def photo_files(folder: Path) -> list[Path]:
     ]
 
 
+def read_photo(path: Path, size: int, colour: bool) -> Tensor:
+    """[3 or 1, size, size] between 0 and 1."""
+    image = need("PIL.Image", "photos", "A photograph")
+    ops = need("PIL.ImageOps", "photos", "A photograph")
+    if path.suffix.lower() not in PHOTOS:
+        raise UserError(f"is not a photograph (known are {', '.join(PHOTOS)})")
+    try:
+        with image.open(path) as opened:
+            upright = ops.exif_transpose(opened).convert("RGB" if colour else "L")
+            fitted = ops.fit(upright, (size, size))  # resized to cover the square, then its middle
+    except (OSError, ValueError, SyntaxError) as error:
+        raise UserError(f"cannot be read as a photograph ({error})") from None
+    pixels = torch.frombuffer(bytearray(fitted.tobytes()), dtype=torch.uint8)
+    return pixels.view(size, size, -1).permute(2, 0, 1) / 255
+
+
 def read_photos(folder: Path, size: int, colour: bool) -> Found:
     """client/context/class/any name.png: [n, 3 or 1, size, size] between 0 and 1."""
-    image = need("PIL.Image", "photos", "A folder of photographs")
-    ops = need("PIL.ImageOps", "photos", "A folder of photographs")
+    need("PIL.Image", "photos", "A folder of photographs")  # before any photograph is blamed
     files = photo_files(folder)
     if not files:
         raise BadData(str(folder), [Fault("", "", "there is no photograph in it; they lie in client/context/class/")])
     names = [path.relative_to(folder) for path in files]
-    mode, channels = ("RGB", 3) if colour else ("L", 1)
-    x = torch.zeros(len(files), channels, size, size)
+    x = torch.zeros(len(files), 3 if colour else 1, size, size)
     faults, faulty = [], set()
 
     def wrong(i: int, what: str) -> None:
@@ -387,18 +443,11 @@ def read_photos(folder: Path, size: int, colour: bool) -> Found:
     for i, path in enumerate(files):
         if len(names[i].parts) != 4:
             wrong(i, "does not lie in client/context/class/")
-        elif path.suffix.lower() not in PHOTOS:
-            wrong(i, f"is not a photograph (known are {', '.join(PHOTOS)})")
         else:
             try:
-                with image.open(path) as opened:
-                    upright = ops.exif_transpose(opened).convert(mode)
-                    fitted = ops.fit(upright, (size, size))  # resized to cover the square, then its middle
-            except (OSError, ValueError, SyntaxError) as error:
-                wrong(i, f"cannot be read as a photograph ({error})")
-                continue
-            pixels = torch.frombuffer(bytearray(fitted.tobytes()), dtype=torch.uint8)
-            x[i] = pixels.view(size, size, channels).permute(2, 0, 1) / 255
+                x[i] = read_photo(path, size, colour)
+            except UserError as error:
+                wrong(i, str(error))
     parts = [(*name.parts, "?", "?", "?")[:3] for name in names]
     return Found(
         kind="folder of photographs",

@@ -36,17 +36,25 @@ def survey(settings: FileSettings) -> dict[str, Any]:
     except UserError as error:
         told["faults"] += _faults([Fault("", "", str(error).rstrip("."))])
     told |= describe(rows, settings)
-    return told if told["faults"] else told | {"statistics": _statistics(rows, settings)}
+    if not told["faults"]:
+        try:
+            told["statistics"] = _statistics(rows, settings)
+        except UserError as error:
+            told["faults"] = _faults([Fault("", "", str(error).rstrip("."))])
+    return told
 
 
 def _statistics(rows: Rows, settings: FileSettings) -> dict[str, Any]:
-    """What features are standardised with (seed 0): sites that cannot see each other's rows can use the same."""
-    if settings.leave_one_context_out and not settings.fold:
+    """What features are standardised with (seed 0): sites that cannot see each other's rows can use the same.
+
+    Refuses what a run would refuse.
+    """
+    federations = [federation_of(rows, fold, seed=0) for fold in settings.folds()]
+    for federation in federations:
+        federation.check_tests()
+    if len(federations) > 1:
         return {}  # differs from run to run
-    try:
-        schema = federation_of(rows, settings, seed=0).schema
-    except UserError:  # a client without training rows, which a warning tells
-        return {}
+    schema = federations[0].schema
     told = {"mean": list(schema.mean), "scale": list(schema.scale)}
     return told | ({"label_mean": schema.label_mean, "label_scale": schema.label_scale} if not rows.classes else {})
 
@@ -124,13 +132,15 @@ def _relations(rows: Rows) -> list[dict[str, Any]]:
     for column, name in enumerate(rows.features):
         x = rows.x[:, column].double()
         whole = [_correlation(x, target) for target in targets]
-        target = targets[max(range(len(targets)), key=lambda t: abs(whole[t]))]
+        strongest = max(range(len(targets)), key=lambda t: abs(whole[t]))
+        target = targets[strongest]
         by_context = {
             context: _correlation(x[rows.context == number], target[rows.context == number])
             for number, context in enumerate(rows.contexts)
         }
         change = max(by_context.values()) - min(by_context.values())
-        told.append({"column": name, "by_context": by_context, "change": change})
+        of_class = {"class": rows.classes[strongest]} if len(targets) > 1 else {}
+        told.append({"column": name, **of_class, "by_context": by_context, "change": change})
     return sorted(told, key=lambda relation: -relation["change"])[:MOST_SHOWN]
 
 
@@ -153,16 +163,13 @@ def _warnings(rows: Rows, settings: FileSettings, seen: Tensor, held: list[str])
     for number, name in enumerate(rows.clients):
         mine = rows.client == number
         trained = rows.context[mine & seen].unique().numel()
-        if held and not bool((mine & seen).any()):
-            told.append(f'client "{name}" has no row outside {", ".join(held)}: nothing to train on; exclude_clients')
-            continue
+        if not bool((mine & seen).any()):
+            continue  # nothing to train on, which is a fault
         for context in held:
             if not bool((mine & (rows.context == rows.contexts.index(context))).any()):
                 told.append(f'client "{name}" has no row in the held-out context {context}: it gets no score there')
         if trained == 1 and not settings.leave_one_context_out:
             told.append(f'client "{name}" has one training context, so nothing of its own to compare it with')
-        if settings.leave_one_context_out and rows.context[mine].unique().numel() == 1:
-            told.append(f'client "{name}" is in one context only: nothing to train on when that is left out')
         for place, label in enumerate(rows.classes):
             if not bool((rows.y[mine & seen] == place).any()):
                 told.append(f'client "{name}" has no training row of class "{label}"')

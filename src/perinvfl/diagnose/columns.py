@@ -36,11 +36,12 @@ class Column:
     name: str
     rise: float  # of the risk when the column is shuffled within each context of training, mean over them
     share: float  # of the rises of all columns
-    relation: dict[str, float]  # context -> correlation with the label (of the class where it differs most)
+    relation: dict[str, float]  # context -> correlation with the label, or with the class where it differs most
     spread: float
     chance: float  # of such a spread if the relation were the same everywhere
     leans: bool
     differs: bool
+    of_class: str = ""  # that class, where there are more than two
 
     @property
     def shortcut(self) -> bool:
@@ -48,7 +49,13 @@ class Column:
 
 
 def look_at_columns(
-    task: Task, model: Model, params: Params, parts: list[Samples], names: list[str], source: torch.Generator
+    task: Task,
+    model: Model,
+    params: Params,
+    parts: list[Samples],
+    names: list[str],
+    classes: Sequence[str],
+    source: torch.Generator,
 ) -> list[Column]:
     """Every column, those on which the model leans most first."""
 
@@ -66,34 +73,35 @@ def look_at_columns(
     total = sum(rise for rise in rises if rise > 0) or 1.0
     found = []
     for column, name in enumerate(names):
-        relation, spread, chance = relations(task, parts, column)
+        relation, spread, chance, label = relations(task, parts, column)
+        of_class = "" if label is None else classes[label]
         share = max(0.0, rises[column]) / total
         differs = spread >= LEAST_SPREAD and chance * len(names) < MOST_CHANCE
         leans = steady[column] and share >= LEAST_SHARE
-        found.append(Column(name, rises[column], share, relation, spread, chance, leans, differs))
+        found.append(Column(name, rises[column], share, relation, spread, chance, leans, differs, of_class))
     return sorted(found, key=lambda column: -column.rise)
 
 
-def relations(task: Task, parts: list[Samples], column: int) -> tuple[dict[str, float], float, float]:
+def relations(task: Task, parts: list[Samples], column: int) -> tuple[dict[str, float], float, float, int | None]:
     """Correlation of a column with the label by context, its spread, and the chance of such a spread.
 
-    Of several classes, the one whose share the column tells most differently; the chance is then taken times their
-    number.
+    Of several classes, the one whose share the column tells most differently, which is the last answer; the chance is
+    then taken times their number.
     """
     usable = [part for part in parts if len(part.y) >= LEAST_SAMPLES and float(part.x[:, column].std()) > 0]
     classes = _targets(task, usable)
-    best: tuple[dict[str, float], float, float] = ({}, 0.0, 1.0)
+    best: tuple[dict[str, float], float, float, int | None] = ({}, 0.0, 1.0, None)
     for label in classes:
         told = {
             part.context: measures.correlation(part.x[:, column], part.y if label is None else (part.y == label))
             for part in usable
         }
         if len(told) < 2:
-            return told, 0.0, 1.0
+            return told, 0.0, 1.0, label
         spread = max(told.values()) - min(told.values())
         if spread >= best[1]:
             chance = measures.heterogeneity(list(told.values()), [len(part.y) for part in usable])
-            best = (told, spread, min(1.0, chance * len(classes)))
+            best = (told, spread, min(1.0, chance * len(classes)), label)
     return best
 
 

@@ -12,7 +12,7 @@ from perinvfl import risks
 from perinvfl.diagnose import measures, words
 from perinvfl.diagnose.columns import LEAST_SAMPLES, Column, Samples, look_at_columns, relations
 from perinvfl.federation import Split, Task
-from perinvfl.naming import context_names
+from perinvfl.naming import class_names, context_names
 from perinvfl.saved import Opened, open_run
 from perinvfl.seeding import generator
 
@@ -95,7 +95,7 @@ def diagnose(place: Path) -> Diagnosis:
     told = [dataclasses.replace(client, sentences=words.say(client, opened.federation.task)) for client in clients]
     trial = opened.trial
     summary = words.summarise(told)
-    return Diagnosis(trial.id, trial.label, opened.federation.name, opened.federation.task, told, summary)
+    return Diagnosis(trial.id, trial.title, opened.federation.name, opened.federation.task, told, summary)
 
 
 def samples_of(opened: Opened, client: int, all_rows: bool = False) -> tuple[list[Samples], bool]:
@@ -147,7 +147,8 @@ def _diagnose_client(opened: Opened, client: int) -> ClientDiagnosis:
     columns: list[Column] = []
     names = list(federation.schema.features) or [f"x{k + 1}" for k in range(federation.shape[-1])]
     if len(federation.shape) == 1:
-        columns = look_at_columns(task, opened.model, params, whole, names, source)
+        classes = class_names(federation.schema.classes, max(2, federation.outputs))
+        columns = look_at_columns(task, opened.model, params, whole, names, classes, source)
     shifts = _shifts(opened, client, contexts, whole, [c for c in columns if c.shortcut], names, source)
     only_one = len(seen) == 1
     return ClientDiagnosis(

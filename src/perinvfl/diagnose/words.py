@@ -103,9 +103,10 @@ def _shortcut(client: "ClientDiagnosis") -> str:
     told = []
     for column in client.shortcuts:
         listed = ", ".join(f"{value:+.2f} in {context}" for context, value in column.relation.items())
+        label = f"class {column.of_class}" if column.of_class else "the label"
         told.append(
             f"It leans on {column.name} ({100 * column.share:.0f} % of what shuffling columns costs in training), "
-            f"whose correlation with the label changes: {listed}."
+            f"whose correlation with {label} changes: {listed}."
         )
     return " ".join(told)
 

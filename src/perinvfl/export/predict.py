@@ -1,8 +1,9 @@
-"""Answers for a table or an array of samples, from an exported file or from a run."""
+"""Answers for a table, an array or photographs, from an exported file or from a run."""
 
 import csv
 import io
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,72 +11,102 @@ import torch
 from torch import Tensor
 
 from perinvfl.checkpoint import write_atomically
+from perinvfl.data import readers
 from perinvfl.errors import UserError
 from perinvfl.export.formats import Predictor
 from perinvfl.export.module import Description
 from perinvfl.naming import class_names
 
 
-def read_input(path: Path, description: Description) -> Tensor:
-    """[B, ...] float32 from an .npz with an array x, or from a .csv with the model's columns."""
+def read_input(path: Path, description: Description) -> tuple[Tensor, list[str]]:
+    """[B, ...] what the model is to answer for, from a file as it is trained on; of photographs, also their names."""
+    if path.is_dir():
+        return _read_photos(path, description)
     if not path.is_file():
-        raise UserError(f"{path} does not exist; give an .npz with an array x, or a .csv.")
-    if path.suffix == ".npz":
-        return _read_npz(path, description)
-    if path.suffix == ".csv":
-        return _read_csv(path, description)
-    raise UserError(f"{path}: the name must end in .npz or .csv.")
+        raise UserError(f"{path} does not exist; give a table, an array x in .npz or .safetensors, or photographs.")
+    ending = path.suffix.lower()
+    if ending in readers.ARRAYS:
+        return _read_array(path, description), []
+    if ending in readers.TABLES and description.features:
+        return readers.read_features(path, description.features), []
+    if ending == ".csv":
+        return _read_csv(path, description), []
+    known = [*readers.ARRAYS, *(readers.TABLES if description.features else [".csv"])]
+    raise UserError(f"{path}: the name must end in {', '.join(known)}, or be that of a folder of photographs.")
 
 
-def _read_npz(path: Path, description: Description) -> Tensor:
-    import numpy
+def _read_photos(folder: Path, description: Description) -> tuple[Tensor, list[str]]:
+    """Every photograph below a folder, wherever it lies, fitted to the model's square."""
+    channels, *sides = description.shape
+    if len(sides) != 2 or sides[0] != sides[1] or channels not in (1, 3) or description.dtype != "float32":
+        raise UserError(f"{folder} is a folder, and the model takes ({_listed(description.shape)}), no photographs.")
+    files = readers.photo_files(folder)
+    if not files:
+        raise UserError(f"{folder} holds no photograph.")
+    found = []
+    for path in files:
+        try:
+            found.append(readers.read_photo(path, sides[0], channels == 3))
+        except UserError as error:
+            raise UserError(f"{path} {str(error).rstrip('.')}.") from None
+    return torch.stack(found), [path.relative_to(folder).as_posix() for path in files]
 
-    try:
-        with numpy.load(path, allow_pickle=False) as archive:
-            if "x" not in archive:
-                raise UserError(f"{path} holds no array x; it holds {', '.join(archive) or 'nothing'}.")
-            given = archive["x"]
-            if description.dtype == "uint8" and given.dtype != numpy.uint8:
-                raise UserError(f"{path}: x is {given.dtype}; the model takes pictures as uint8, 0 to 255.")
-            x = torch.from_numpy(given.astype(description.dtype))
-    except (ValueError, OSError) as error:
-        raise UserError(f"{path} is no NumPy archive of plain numbers ({error}).") from None
+
+def _read_array(path: Path, description: Description) -> Tensor:
+    x = _x_of(path)
+    if description.dtype == "uint8" and x.dtype != torch.uint8:
+        raise UserError(f"{path}: x is {str(x.dtype)[6:]}; the model takes pictures as uint8, 0 to 255.")
     if tuple(x.shape[1:]) != tuple(description.shape) or x.ndim == 0:
         raise UserError(f"{path}: x has shape {tuple(x.shape)}; the model takes (any, {_listed(description.shape)}).")
+    x = x.to(getattr(torch, description.dtype))
     wrong = (~torch.isfinite(x.flatten(1)).all(1)).nonzero()
     if len(wrong):
         raise UserError(f"{path}: x[{int(wrong[0])}] holds a value that is not finite.")
     return x
 
 
+def _x_of(path: Path) -> Tensor:
+    x, ending = None, path.suffix.lower()
+    try:
+        if ending == ".safetensors":
+            with readers.need("safetensors", "tables", "A safetensors file").safe_open(path, "pt") as archive:
+                names = list(archive.keys())
+                x = archive.get_tensor("x") if "x" in names else None
+        else:
+            with readers.need("numpy", "tables", "A NumPy archive").load(path, allow_pickle=False) as archive:
+                names = list(archive)
+                x = torch.from_numpy(archive["x"]) if "x" in names else None
+    except UserError:
+        raise
+    except Exception as error:  # zipfile, numpy and safetensors each have their own
+        raise UserError(f"{path} is no {ending} file of plain numbers ({error}).") from None
+    if x is None:
+        raise UserError(f"{path} holds no array x; it holds {', '.join(names) or 'nothing'}.")
+    return x
+
+
 def _read_csv(path: Path, description: Description) -> Tensor:
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        lines = [line for line in csv.reader(file) if line]
+    """Of a model whose columns have no names: by their order, with or without a first line of titles."""
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            lines = [line for line in csv.reader(file) if line]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{path} is not a CSV file ({error}).") from None
     if not lines:
         raise UserError(f"{path} is empty.")
-    if description.features:
-        header, first = lines[0], 2
-        missing = [name for name in description.features if name not in header]
-        if missing:
-            raise UserError(f"{path} has no column {missing[0]}; the model takes {', '.join(description.features)}.")
-        places, rows = [header.index(name) for name in description.features], lines[1:]
-        names = list(description.features)
-    else:
-        titled = not all(_number(cell) is not None for cell in lines[0])
-        rows, first = lines[int(titled) :], 1 + int(titled)
-        width = math.prod(description.shape)
-        places, names = list(range(width)), [str(place + 1) for place in range(width)]
-    values = [_row(path, row, places, names, number) for number, row in enumerate(rows, start=first)]
+    titled = not all(_number(cell) is not None for cell in lines[0])
+    width = math.prod(description.shape)
+    values = [_row(path, row, width, number) for number, row in enumerate(lines[titled:], start=1 + titled)]
     return torch.tensor(values, dtype=torch.float32).view(len(values), *description.shape)
 
 
-def _row(path: Path, row: list[str], places: list[int], names: list[str], line: int) -> list[float]:
+def _row(path: Path, row: list[str], width: int, line: int) -> list[float]:
     values = []
-    for place, name in zip(places, names, strict=True):
+    for place in range(width):
         cell = row[place] if place < len(row) else ""
         value = _number(cell)
         if value is None:
-            raise UserError(f'{path}, line {line}, column {name}: "{cell}" is not a finite number.')
+            raise UserError(f'{path}, line {line}, column {place + 1}: "{cell}" is not a finite number.')
         values.append(value)
     return values
 
@@ -93,31 +124,35 @@ def predict(predictor: Predictor, x: Tensor, chunk: int = 4096) -> dict[str, Ten
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
-def as_csv(found: dict[str, Tensor], description: Description) -> str:
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
+def as_csv(found: dict[str, Tensor], description: Description, files: Sequence[str] = ()) -> str:
+    """One line a sample; of photographs it begins with the name."""
     probability = found.get("probability")
     if probability is None:
-        writer.writerow(["prediction"])
-        writer.writerows([f"{value:.7g}"] for value in found["prediction"].tolist())
-        return buffer.getvalue()
-    names = class_names(description.classes, probability.shape[1])
-    writer.writerow(["prediction", *(f"probability {name}" for name in names)])
-    for answer, row in zip(found["prediction"].tolist(), probability.tolist(), strict=True):
-        writer.writerow([names[answer], *(f"{value:.6f}" for value in row)])
+        head, rows = ["prediction"], [[f"{value:.7g}"] for value in found["prediction"].tolist()]
+    else:
+        names = class_names(description.classes, probability.shape[1])
+        head = ["prediction", *(f"probability {name}" for name in names)]
+        pairs = zip(found["prediction"].tolist(), probability.tolist(), strict=True)
+        rows = [[names[answer], *(f"{value:.6f}" for value in row)] for answer, row in pairs]
+    if files:
+        head, rows = ["file", *head], [[file, *row] for file, row in zip(files, rows, strict=True)]
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows([head, *rows])
     return buffer.getvalue()
 
 
-def write_answers(found: dict[str, Tensor], description: Description, path: Path) -> None:
+def write_answers(found: dict[str, Tensor], description: Description, path: Path, files: Sequence[str] = ()) -> None:
     if path.suffix == ".npz":
         import numpy
 
         buffer = io.BytesIO()
         arrays: dict[str, Any] = {name: part.numpy() for name, part in found.items()}
+        if files:
+            arrays["files"] = numpy.array(files)
         numpy.savez(buffer, **arrays)
         write_atomically(path, buffer.getvalue())
     elif path.suffix == ".csv":
-        write_atomically(path, as_csv(found, description).encode())
+        write_atomically(path, as_csv(found, description, files).encode())
     else:
         raise UserError(f"{path}: the name must end in .csv or .npz.")
 

@@ -5,6 +5,7 @@ the site is; a simulation numbers its nodes itself.
 """
 
 import os
+import sys
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from flwr.clientapp import ClientApp
 from perinvfl.errors import UserError
 from perinvfl.flower import codec
 from perinvfl.flower.secagg import masking
-from perinvfl.flower.site import Site
+from perinvfl.flower.site import Site, UnusableData
 
 app = ClientApp(mods=[masking])
 
@@ -61,6 +62,9 @@ def answer(message: Message, context: Context) -> Message:
     """The app's answer; what goes wrong is told to the server in words instead of ending the site."""
     try:
         return app(message, context)
+    except UnusableData as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)  # may quote a row, so it stays here
+        return codec.failure(message, UserError("its data cannot be used; the site's own output says why"))
     except (codec.Rejected, UserError, ValueError, KeyError, TypeError, RuntimeError) as error:
         return codec.failure(message, error)
 

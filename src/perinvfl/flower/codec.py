@@ -14,6 +14,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from perinvfl.algorithms.base import Upload
+from perinvfl.errors import UserError
 from perinvfl.flower import privacy
 from perinvfl.flower.site import Assignment
 from perinvfl.tree import Params
@@ -162,7 +163,8 @@ def decode_scores(content: RecordDict, kinds: list[str], cases: list[str]) -> di
 
 def failure(message: Message, why: Exception) -> Message:
     """A site's answer when it cannot do what it is asked: what went wrong, and nothing of its data."""
-    return Message(Error(SITE_FAILED, f"{type(why).__name__}: {why}"[:500]), reply_to=message)
+    told = str(why) if isinstance(why, UserError) else f"{type(why).__name__}: {why}"
+    return Message(Error(SITE_FAILED, told[:500]), reply_to=message)
 
 
 def size(content: RecordDict) -> int:

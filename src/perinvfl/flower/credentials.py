@@ -6,6 +6,7 @@ A site proves itself with its key, the server with a certificate for the names u
 import datetime
 import ipaddress
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,10 +82,9 @@ def general_name(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         pass
-    try:
-        return x509.DNSName(host)
-    except ValueError:
-        raise UserError(f"--host {host}: must be a name such as server.example or an IP address.") from None
+    if not re.fullmatch(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?", host):
+        raise UserError(f"--host {host}: must be a name such as server.example or an IP address, without a port.")
+    return x509.DNSName(host)
 
 
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import httpx
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, Message, MessageType, Metadata, RecordDict
 from flwr.app.message import remove_content_from_message
 from flwr.common.serde import message_to_proto
 from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest, PullMessagesRequest, PushMessagesRequest
@@ -113,7 +113,7 @@ class Node:
         reply = self.answer(message, context)
         seconds = time.perf_counter() - began
         sent = self._send(run, reply, seconds)
-        what = f"{message.metadata.message_type}, round {message.metadata.group_id}: {seconds:.2f} s"
+        what = f"{_told(message.metadata)}: {seconds:.2f} s"
         if reply.has_error():
             what += f"; refused, {reply.error.reason}"
         self.say(what + ("" if sent else "; the server no longer waits for it"))
@@ -235,6 +235,12 @@ class Node:
                 said = True
             self.stopping.wait(wait)
             wait = min(2 * wait, RETRY_MOST)
+
+
+def _told(metadata: Metadata) -> str:
+    """What was asked, with the round as the server's own output counts it: from 1."""
+    kind, round = metadata.message_type, metadata.group_id
+    return f"{kind}, round {int(round) + 1 if kind == MessageType.TRAIN and round.isdigit() else round}"
 
 
 class _Refused(Exception):

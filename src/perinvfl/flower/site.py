@@ -23,6 +23,7 @@ from perinvfl.algorithms import ALGORITHMS
 from perinvfl.algorithms.base import Algorithm, Broadcast, ClientState, Upload
 from perinvfl.data import BENCHMARKS, build_federation
 from perinvfl.data.constant import constant_scores
+from perinvfl.data.readers import TABLES
 from perinvfl.data.sites import SitesSettings, site_federation
 from perinvfl.errors import UserError
 from perinvfl.executors import for_client
@@ -34,9 +35,11 @@ from perinvfl.seeding import generator
 from perinvfl.simulate import Training, pick_descent, pick_device
 from perinvfl.tree import Params
 
-TABLES = (".csv", ".tsv", ".parquet")  # what a site may bring besides arrays and folders of photographs
-
 NEVER = -1  # the round before the first
+
+
+class UnusableData(UserError):
+    """What is wrong with a site's own file, in words for the site alone."""
 
 
 @dataclass(frozen=True)
@@ -295,15 +298,23 @@ def load_share(data: Path | None, trial: str) -> Share:
     settings = dict(asked["data"])
     benchmark = settings.pop("benchmark")
     chosen: Any = config.build(BENCHMARKS[benchmark].settings, settings, "data")
-    if data is not None and isinstance(chosen, SitesSettings) and (data.is_dir() or data.suffix in TABLES):
-        return _client_share(site_federation(chosen, data, asked["seed"]), 0, chosen.spectrum)
     if data is not None:
-        return read_share(
-            data, getattr(chosen, "task", "binary"), getattr(chosen, "outputs", 1), getattr(chosen, "spectrum", ())
-        )
+        try:
+            return _own_share(data, chosen, asked["seed"])
+        except UserError as error:
+            raise UnusableData(str(error)) from None
     if isinstance(chosen, SitesSettings):
         raise UserError('data.benchmark = "sites": this site was started without --data FILE, so it has no data.')
     return _client_share(build_federation(benchmark, chosen, asked["seed"]), client)
+
+
+def _own_share(data: Path, settings: Any, seed: int) -> Share:
+    """A site's file. Arrays bring their own tests, unless contexts of them are to be held out."""
+    if isinstance(settings, SitesSettings) and (data.is_dir() or data.suffix.lower() in TABLES or settings.held_out):
+        return _client_share(site_federation(settings, data, seed), 0, settings.spectrum)
+    return read_share(
+        data, getattr(settings, "task", "binary"), getattr(settings, "outputs", 1), getattr(settings, "spectrum", ())
+    )
 
 
 def _client_share(federation: Federation, client: int, spectrum: tuple[str, ...] = ()) -> Share:
@@ -347,7 +358,9 @@ def _read_arrays(path: Path) -> dict[str, Tensor]:
             with numpy.load(path, allow_pickle=False) as stored:
                 return {key: torch.from_numpy(stored[key]) for key in stored.files}
     except FileNotFoundError:
-        raise UserError(f"{path} does not exist; give the site's data as a .npz or .safetensors file.") from None
+        raise UserError(
+            f"{path} does not exist; give the site's arrays, its table or its folder of photographs."
+        ) from None
     except Exception as error:  # what a damaged file raises depends on where it is damaged
         raise UserError(f"{path} cannot be read as {path.suffix[1:]}: {error}.") from None
     raise UserError(
@@ -365,7 +378,7 @@ def _split(path: Path, arrays: dict[str, Tensor], prefix: str, task: Task, outpu
             f"{path}: {prefix}x is {list(x.shape)} and {prefix}y {list(y.shape)}; must be [samples, ...] and [samples]."
         )
     context = arrays.get(prefix + "context", torch.zeros(y.shape[0])).long()
-    if context.shape != y.shape or int(context.min()) < 0:
+    if context.shape != y.shape or int(context.min()) < 0 or int(context.max()) >= len(y):
         raise UserError(f"{path}: {prefix}context must be one whole number a sample, counted from 0.")
     if not bool(torch.isfinite(x).all()) or not bool(torch.isfinite(y.float()).all()):
         raise UserError(f"{path}: {prefix}x and {prefix}y must be finite numbers.")

@@ -2,7 +2,7 @@
 
 import hashlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -117,11 +117,12 @@ def running(connection: Connection) -> Iterator[SitesGrid]:
     TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
     TaskIdentity.node_id = given.context.node_id
     grid.set_run(run_from_proto(given.run))
-    heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(client))
+    heartbeat = HeartbeatSender(_beating(client))
     heartbeat.start()
     status, details = SubStatus.FAILED, "the run did not come to its end"
     try:
-        yield grid
+        with _lost(connection):
+            yield grid
         status, details = SubStatus.COMPLETED, ""
     finally:
         with suppress(httpx.HTTPError):  # the SuperLink may be gone, and with it all it knew of the run
@@ -149,6 +150,33 @@ def _acquire(connection: Connection, run_id: int) -> str:
             return taken.token
         abandoned = PushTaskOutputRequest(sub_status=SubStatus.FAILED, details="abandoned")
         connection.runtime(taken.token).PushTaskOutput(abandoned)
+
+
+def _beating(client: RuntimeHttpClient) -> Callable[[], bool]:
+    """Flower's heartbeat, silent where the server was started anew: the run itself meets that, and says so."""
+    beat = make_task_heartbeat_fn_http(client)
+
+    def again() -> bool:
+        try:
+            return beat()
+        except httpx.HTTPStatusError:
+            return True
+
+    return again
+
+
+@contextmanager
+def _lost(connection: Connection) -> Iterator[None]:
+    """The server went away in the middle of a run."""
+    try:
+        yield
+    except (httpx.TransportError, httpx.HTTPStatusError) as error:
+        away = isinstance(error, httpx.TransportError)
+        raise UserError(
+            f"The server at {connection.address} {'does not answer any more' if away else 'was started anew'}; "
+            f"{f'start it with `perinvfl federation up {connection.folder.path}`, then ' if away else ''}"
+            "the same command goes on with --resume."
+        ) from None
 
 
 @contextmanager

@@ -69,7 +69,9 @@ def gather(places: Sequence[Path], diagnosed: bool = False) -> dict[str, Any]:
     groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in loose:
         start = run.start
-        key = (start["asked"]["data"]["benchmark"], tuple(start["notes"]["constant"]), start["clients"])
+        data = start["asked"]["data"]
+        own = data.get("checksum", "")  # of own data, what is in the file
+        key = (data["benchmark"], own, tuple(start["notes"]["constant"]), start["clients"])
         groups.setdefault(key, []).append(run)
     sections += [_plain_section(runs) for runs in groups.values()]
     if not sections:

@@ -35,8 +35,8 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(
-            f"{path} cannot be written: {error.strerror}. Nothing already saved is lost; "
-            "once that is put right, the same command goes on from the last checkpoint."
+            f"{path} cannot be written: {error.strerror}. Nothing already saved is lost: "
+            "put that right and give the same command again."
         ) from error
 
 

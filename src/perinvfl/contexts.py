@@ -31,6 +31,9 @@ class ContextSettings:
     )
     reference_rounds: int = hyper(40, "rounds of FedAvg that make the reference model", least=1)
     reference_rate: float = hyper(1e-3, "step size of the reference model's server (Adam)", above=0)
+    reference_cooling: bool = hyper(
+        False, "its step size falls to nothing over these rounds, which steadies it on little data", later=True
+    )
     every: int = hyper(0, "rounds after which contexts are inferred again from the global model; 0: once", least=0)
     soft_steps: int = hyper(100, "steps of EIIL's ascent", least=1)
     even_classes: bool = hyper(

@@ -59,7 +59,12 @@ def train_reference(
     federation: Federation, seed: int, settings: ContextSettings, model: ModelSettings | Model, training: Training
 ) -> Simulation:
     how = dataclasses.replace(training, rounds=settings.reference_rounds, at_rest="memory", compile=False)
-    algorithm = FedAvg(learning_rate=1.0, server_optimizer="adam", server_learning_rate=settings.reference_rate)
+    algorithm = FedAvg(
+        learning_rate=1.0,
+        server_optimizer="adam",
+        server_learning_rate=settings.reference_rate,
+        cooling=settings.reference_rounds if settings.reference_cooling else 0,
+    )
     bare = dataclasses.replace(federation, tests={}, validation=None, groups=())
     simulation = Simulation([algorithm], [bare], [seed], how, model)
     for _ in range(settings.reference_rounds):

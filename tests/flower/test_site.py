@@ -240,6 +240,15 @@ def test_a_site_with_its_own_table_has_what_it_has_in_the_simulation(tmp_path: P
         load_share(tmp_path / "all.csv", json.dumps([{"data": settings, "seed": 3}, 0, 2, 2]))
 
 
+def test_arrays_bring_tests_or_hold_contexts_out(tmp_path: Path) -> None:
+    x = numpy.random.default_rng(0).normal(size=(30, 6))
+    arrays = {"x": x, "y": x[:, 0] > 0, "context": numpy.arange(30) % 2}
+    numpy.savez(tmp_path / "a.npz", **arrays, **{"test/later/x": x[:9], "test/later/y": x[:9, 0] > 0})
+    settings = {"benchmark": "sites", "clients": 2, "test_contexts": [1]}
+    with pytest.raises(UserError, match="brings tests of its own"):
+        load_share(tmp_path / "a.npz", json.dumps([{"data": settings, "seed": 3}, 0, 2, 2]))
+
+
 def test_a_site_with_its_own_file(tmp_path: Path) -> None:
     rng = numpy.random.default_rng(0)
     x, y = rng.normal(size=(30, 6)), rng.integers(0, 2, 30)

@@ -310,7 +310,12 @@ def load_share(data: Path | None, trial: str) -> Share:
 
 def _own_share(data: Path, settings: Any, seed: int) -> Share:
     """A site's file. Arrays bring their own tests, unless contexts of them are to be held out."""
-    if isinstance(settings, SitesSettings) and (data.is_dir() or data.suffix.lower() in TABLES or settings.held_out):
+    arrays = not data.is_dir() and data.suffix.lower() not in TABLES
+    if isinstance(settings, SitesSettings) and (settings.held_out or not arrays):
+        if arrays and any(key.startswith("test/") for key in _read_arrays(data)):
+            raise UserError(
+                f"{data} brings tests of its own (test/NAME/x), and data.test_contexts holds contexts out; use one."
+            )
         return _client_share(site_federation(settings, data, seed), 0, settings.spectrum)
     return read_share(
         data, getattr(settings, "task", "binary"), getattr(settings, "outputs", 1), getattr(settings, "spectrum", ())

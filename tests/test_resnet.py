@@ -165,7 +165,8 @@ def test_both_executors_agree(norm: str, convolution: str, rounds: int) -> None:
     """
     settings = DrawnSettings(**{**vars(TINY), "flip": True, "crop": 2, "sampling": "balanced"})
     federations = [drawn_federation(settings, seed) for seed in (0, 1)]
-    model = ModelSettings(kind="resnet18", width=8, norm=norm, convolution=convolution, stem="small")  # type: ignore[arg-type]
+    width = 8 if convolution == "library" else 4
+    model = ModelSettings(kind="resnet18", width=width, norm=norm, convolution=convolution, stem="small")  # type: ignore[arg-type]
     loop, vmap = (simulate(executor, model, federations, rounds) for executor in ("loop", "vmap"))
     for ours, theirs in (
         (loop.server.params, vmap.server.params),

@@ -17,7 +17,7 @@ from perinvfl.experiment import Trial, read_experiment
 from perinvfl.records import read_run
 from perinvfl.train import Plain, Watch, train
 
-ROUNDS = 1500
+ROUNDS = 1000
 EVERY = "batch_size = 8\nevaluate_every = 50\n"
 CASES = {
     "loop, all clients": EVERY + 'executor = "loop"',
@@ -45,7 +45,7 @@ def test_killed_again_and_again(name: str, tmp_path: Path) -> None:
     assert perinvfl("run", file, "--out", whole).returncode == 0
     rng = random.Random(name)
     kills, went_on = 0, 0
-    while kills < 4:
+    while kills < 3:
         process = subprocess.Popen(
             command("run", file, "--out", broken), stdout=subprocess.PIPE, text=True, env=environment()
         )

@@ -49,6 +49,11 @@ class ServerFolder:
     def runs(self) -> Path:
         return self.path / "runs"
 
+    @property
+    def running(self) -> Path:
+        """One file for each run under way."""
+        return self.path / "running"
+
     def public_key(self, site: str) -> bytes:
         return (self.path / "sites" / f"{site}.pub").read_bytes()
 

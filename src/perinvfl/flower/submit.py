@@ -5,13 +5,14 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
 from flwr.cli.build import build_fab_from_files
 from flwr.common.constant import SubStatus
 from flwr.common.serde import fab_to_proto, run_from_proto
-from flwr.proto.control_pb2 import ListNodesRequest, StartRunRequest
+from flwr.proto.control_pb2 import ListNodesRequest, StartRunRequest, StopRunRequest
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullTaskInputRequest, PushTaskOutputRequest
 from flwr.supercore.constant import TaskType
 from flwr.supercore.control.control_http_client import ControlHttpClient
@@ -27,6 +28,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 
 from perinvfl import __version__
+from perinvfl.checkpoint import only_one
 from perinvfl.errors import UserError
 from perinvfl.flower.grid import SitesGrid
 from perinvfl.flower.layout import ServerFolder
@@ -108,6 +110,7 @@ def list_sites(connection: Connection) -> dict[str, Any]:
 def running(connection: Connection) -> Iterator[SitesGrid]:
     """A grid to the sites, for as long as the run lasts."""
     with _explained(connection):
+        _put_away(connection)
         fab = _bundle()
         run_id = connection.control().StartRun(StartRunRequest(fab=fab_to_proto(fab))).run_id
         token = _acquire(connection, run_id)
@@ -121,7 +124,7 @@ def running(connection: Connection) -> Iterator[SitesGrid]:
     heartbeat.start()
     status, details = SubStatus.FAILED, "the run did not come to its end"
     try:
-        with _lost(connection):
+        with _at_work(connection.folder.running / str(run_id)), _lost(connection):
             yield grid
         status, details = SubStatus.COMPLETED, ""
     finally:
@@ -129,6 +132,26 @@ def running(connection: Connection) -> Iterator[SitesGrid]:
             client.PushTaskOutput(PushTaskOutputRequest(sub_status=status, details=details))
         heartbeat._stop_event.set()
         grid.close()
+
+
+@contextmanager
+def _at_work(path: Path) -> Iterator[None]:
+    """A file that names the run, locked while its process lives."""
+    path.parent.mkdir(exist_ok=True)
+    with only_one(path, f"Another process is at work on {path}."):
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _put_away(connection: Connection) -> None:
+    """End the runs whose process was killed: sites would wait a minute for what it can no longer send them."""
+    for path in connection.folder.running.glob("*"):
+        with suppress(UserError), only_one(path, "alive"):
+            with suppress(httpx.HTTPStatusError):  # a server that was started anew knows nothing of it
+                connection.control().StopRun(StopRunRequest(run_id=int(path.name)))
+            path.unlink()
 
 
 def _bundle() -> Fab:

@@ -23,7 +23,7 @@ from perinvfl.reproduce import (
     setting_of,
 )
 from perinvfl.select import RULES, view
-from perinvfl.tables import published_table
+from perinvfl.tables import as_published, published_table
 
 FILE = """
 name = "small"
@@ -293,3 +293,23 @@ def test_figures_show_what_the_table_tells(rule: str, made: tuple[Path, Publishe
     assert call(["plot", str(folder / "out"), "--rule", rule, "--out", str(tmp_path)]) == 0
     kinds = ("spectrum", "learning", "sensitivity", "clients")
     assert sorted(path.name for path in tmp_path.glob("*.png")) == sorted(f"out-{kind}.png" for kind in kinds)
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("data", {"p_train": [0.7, 0.65, 0.6, 0.55]}),
+        ("data", {"rotations": [0]}),
+        ("data", {"label_noise": 0.05}),
+        ("data", {"grayscale": True}),
+        ("model", {"blind_to": "rotations"}),
+        ("contexts", {"use": "discount"}),
+    ],
+)
+def test_the_papers_rows_stand_beside_its_own_data_alone(
+    part: str, change: dict[str, object], made: tuple[Path, Published, list[str]]
+) -> None:
+    run = copy.deepcopy(made[1].search[0])
+    assert as_published(run)
+    run.start["asked"].setdefault(part, {}).update(change)
+    assert not as_published(run)

@@ -19,7 +19,7 @@ from perinvfl.groups import (
     pooled,
     worst_group_accuracy,
 )
-from perinvfl.paper import CASES, TABLES
+from perinvfl.paper import CASES, LAW, TABLES
 from perinvfl.records import Run, mean_known
 from perinvfl.reproduce import Published
 from perinvfl.select import rule_named
@@ -307,6 +307,10 @@ def as_published(run: Run) -> bool:
     """Whether a run is the paper's method on the paper's data, so that its numbers may stand beside the paper's."""
     asked = run.start["asked"]
     if asked.get("contexts", {}).get("use", "judge") != "judge":
+        return False
+    if any(asked["data"].get(key, value) != value for key, value in LAW.items()):
+        return False
+    if asked["model"].get("blind_to", "nothing") != "nothing":
         return False
     # The paper's experiments take L_INV = IRM.
     return not asked["data"].get("grayscale", False) and asked["algorithm"].get("invariance", "irm") == "irm"

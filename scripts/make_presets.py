@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from perinvfl.reproduce import Published, read_published
+from perinvfl.published import Published, read_published
 
 ROOT = Path(__file__).parents[1]
 PRESETS = ROOT / "src/perinvfl/presets"

@@ -10,8 +10,7 @@ import pytest
 from perinvfl.cli import call
 from perinvfl.experiment import Effort, read_experiment
 from perinvfl.plots.scene import look_at, spectrum_values
-from perinvfl.records import pack, read_packed
-from perinvfl.reproduce import (
+from perinvfl.published import (
     CHOSEN,
     LEFT_OUT,
     LONGER,
@@ -19,9 +18,10 @@ from perinvfl.reproduce import (
     Published,
     method_of,
     read_published,
-    reproduce,
     setting_of,
 )
+from perinvfl.records import pack, read_packed
+from perinvfl.reproduce import reproduce
 from perinvfl.select import RULES, view
 from perinvfl.tables import as_published, published_table
 

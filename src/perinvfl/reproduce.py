@@ -7,27 +7,33 @@ of settings, rounds, folds and seeds. Torch and the standard library only.
 """
 
 import argparse
-import copy
 import dataclasses
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from perinvfl.checkpoint import writing
 from perinvfl.errors import UserError
 from perinvfl.experiment import Effort, Experiment, Trial, build_experiment, read_experiment
+from perinvfl.published import (
+    CHOSEN,
+    LEFT_OUT,
+    LONGER,
+    ORACLE,
+    SEARCH,
+    Published,
+    finalists_of,
+    label_of,
+    method_of,
+    setting_of,
+    views_of,
+    wanted_settings,
+)
 from perinvfl.records import Run, pack, read_packed, read_run
-from perinvfl.select import RULES, Choice, Rule, View, choose, view
 from perinvfl.sweep import search
 from perinvfl.train import Plain, guarded, train
-
-SEARCH, LEFT_OUT, CHOSEN, LONGER = (f"{name}.jsonl.xz" for name in ("search", "left_out", "chosen", "longer"))
-ORACLE = "oracle"  # the last of the rules, and the only one that knows test results
-
 
 # A small version that a laptop finishes in minutes.
 REDUCED = Effort(trials=4, finalists=2, seeds=(101, 102))
@@ -39,139 +45,6 @@ REDUCED_DIGITS = (
     "data.test_per_client=500",
 )
 REDUCED_PHOTOGRAPHS = ("training.rounds=20", "training.evaluate_every=10", "training.batch_size=16", "model.width=8")
-
-
-@dataclass(frozen=True)
-class Published:
-    """The records behind one table."""
-
-    search: list[Run]
-    left_out: list[Run]
-    chosen: list[Run]
-
-    def methods(self) -> list[str]:
-        return list(dict.fromkeys(method_of(run) for run in self.search))
-
-    def rules(self) -> list[str]:
-        """The rules that find something to look at in these records."""
-        return [name for name, rule in RULES.items() if any(view(rule, 0, [run]) for run in self.looked_at(rule))]
-
-    def looked_at(self, rule: Rule) -> list[Run]:
-        """Where a rule looks.
-
-        Two rules look at the very runs they are reported on: the oracle, as someone does who tunes on the test
-        contexts, and the worst inferred context, which looks at the clients' own held-out data, of which every run has
-        its own. The best of a search on one seed is often luck, and does not come again with another.
-
-        The latter knows no test data, so it does not see settings that have fresh seeds for the oracle's sake alone.
-        """
-        if rule.name == "leave-one-client-out":
-            return self.left_out
-        if not rule.on_fresh_seeds or not self.chosen:
-            return self.search
-        if rule.name == ORACLE:
-            return self.chosen
-        return [run for run in self.chosen if (method_of(run), setting_of(run)) in self._known_without_tests]
-
-    @cached_property
-    def _known_without_tests(self) -> frozenset[tuple[str, int]]:
-        """The settings that have fresh seeds for the sake of rules without test data, which come before the oracle's.
-
-        How many finalists there were is not on record; it shows in the order of the runs.
-        """
-        searched = Published(self.search, self.left_out, [])
-        names = [name for name in searched.rules() if name != ORACLE]
-        made = list(dict.fromkeys((method_of(run), setting_of(run)) for run in self.chosen))
-        known = list(_wanted(searched, names, 0))
-        if not any(RULES[name].on_fresh_seeds for name in names):
-            return frozenset(known)  # the number of finalists changes nothing
-        for finalists in range(1, len(made) + 1):
-            wanted = list(_wanted(searched, names, finalists))
-            if len(wanted) > len(made):
-                break
-            if wanted == made[: len(wanted)]:
-                known = wanted
-        return frozenset(known)
-
-    def choices(self, rule_name: str) -> dict[str, Choice]:
-        """What a rule takes for each method; what `source` takes for one that has nothing for the rule to look at.
-
-        A model of the shape alone has no shortcut that a reference model could show.
-        """
-        taken = {}
-        for method in self.methods():
-            for name in (rule_name, "source"):
-                seen = _views(name, [run for run in self.looked_at(RULES[name]) if method_of(run) == method])
-                if seen:
-                    taken[method] = choose(seen)
-                    break
-            else:
-                raise UserError(f"No record of {method} holds what {rule_name} looks at.")
-        return taken
-
-    def runs_of(self, method: str, setting: int) -> list[Run]:
-        """The fresh runs of one setting of a method."""
-        return [run for run in self.chosen if method_of(run) == method and setting_of(run) == setting]
-
-    def taken(self, rule_name: str, to_the_end: bool = False) -> list[Run]:
-        """The fresh runs of the setting that a rule takes of each method, up to the round it takes or to the end."""
-        runs = []
-        for method, choice in self.choices(rule_name).items():
-            last = None if to_the_end else choice.round
-            runs += [_as(run, method, last) for run in self.runs_of(method, choice.setting)]
-        return runs
-
-    def searched_best(self, rule_name: str) -> list[Run]:
-        """The searched runs, each up to the round that is best by a rule; without those it can say nothing about."""
-        runs = []
-        for run in self.search:
-            seen = view(RULES[rule_name], setting_of(run), [run])
-            if seen is not None:
-                runs.append(_as(run, _label(run), max(seen.scores, key=lambda round: seen.scores[round])))
-        return runs
-
-
-def published_folders(place: Path) -> dict[str, Path]:
-    """Where the records of a published table lie, if that is what is meant: by its name or by its folder.
-
-    A table may be made of several, one folder each.
-    """
-    beside_source = Path(__file__).parents[2] / "results"
-    for folder in (place, Path("results") / place, beside_source / place):
-        if (folder / SEARCH).exists():
-            return {folder.name: folder}
-        found = {inner.parent.name: inner.parent for inner in sorted(folder.glob(f"*/{SEARCH}"))}
-        if found:
-            return found
-    return {}
-
-
-def read_published(folder: Path) -> Published:
-    missing = [name for name in (SEARCH, CHOSEN) if not (folder / name).exists()]
-    if missing:
-        raise UserError(
-            f"{folder} holds no {missing[0]}; `python -m perinvfl.reproduce FILE.toml --out {folder}` makes it."
-        )
-
-    def read(name: str) -> list[Run]:
-        return read_packed(folder / name) if (folder / name).exists() else []
-
-    return Published(read(SEARCH), read(LEFT_OUT), read(CHOSEN) + read(LONGER))
-
-
-def default_rule(*published: Published) -> str:
-    """The honest rule where every table was made for it, else what the paper's "tuned optimal" amounts to."""
-    honest = "worst-inferred-context"
-    return honest if all(honest in records.rules() for records in published) else "oracle"
-
-
-def method_of(run: Run) -> str:
-    """The label without the number of the setting: "IRM #7 without 2" is a run of IRM."""
-    return _label(run).partition(" #")[0]
-
-
-def setting_of(run: Run) -> int:
-    return int(_label(run).partition(" #")[2].split()[0])
 
 
 def reproduce(
@@ -203,30 +76,11 @@ def reproduce(
     return dataclasses.replace(found, chosen=chosen + longer)
 
 
-def _views(rule_name: str, runs: list[Run]) -> list[View]:
-    settings = dict.fromkeys(setting_of(run) for run in runs)
-    views = [
-        view(RULES[rule_name], setting, [run for run in runs if setting_of(run) == setting]) for setting in settings
-    ]
-    return [seen for seen in views if seen is not None]
-
-
-def _finalists(found: Published, rule_name: str, count: int) -> list[Run]:
-    """The searched runs of the best settings of each method by a rule."""
-    best = []
-    for method in found.methods():
-        runs = [run for run in found.search if method_of(run) == method]
-        views = [(view(RULES[rule_name], setting_of(run), [run]), run) for run in runs]
-        seen = [(max(looked.scores.values()), run) for looked, run in views if looked is not None]
-        best += [run for _, run in sorted(seen, key=lambda pair: -pair[0])[:count]]
-    return best
-
-
 def _folds(found: Published, finalists: int) -> list[Trial]:
     """The best settings of each method by `source`, once for each client left out."""
     return [
-        _again(run, run.start["asked"]["seed"], f"{_label(run)} without {client}", leave_out=client)
-        for run in _finalists(found, "source", finalists)
+        _again(run, run.start["asked"]["seed"], f"{label_of(run)} without {client}", leave_out=client)
+        for run in finalists_of(found, "source", finalists)
         for client in range(run.start["clients"])
     ]
 
@@ -235,7 +89,7 @@ def _fresh(found: Published, finalists: int, seeds: Sequence[int]) -> list[Trial
     """Every setting that a rule takes, by its best or by its last round, and the finalists of rules that look at fresh
     seeds, with each of those."""
     by_name = {(method_of(run), setting_of(run)): run for run in found.search}
-    return [_again(by_name[key], seed) for key in _wanted(found, found.rules(), finalists) for seed in seeds]
+    return [_again(by_name[key], seed) for key in wanted_settings(found, found.rules(), finalists) for seed in seeds]
 
 
 def _longer(found: Published, effort: Effort) -> list[Trial]:
@@ -246,24 +100,12 @@ def _longer(found: Published, effort: Effort) -> list[Trial]:
     trials = []
     for method in found.methods():
         runs = [run for run in found.chosen if method_of(run) == method]
-        best = sorted(_views(ORACLE, runs), key=lambda seen: -max(seen.scores.values()))[: effort.longer_settings]
+        best = sorted(views_of(ORACLE, runs), key=lambda seen: -max(seen.scores.values()))[: effort.longer_settings]
         for run in runs:
             if setting_of(run) in [seen.setting for seen in best]:
                 number = 1 + max(map(setting_of, found.search)) + setting_of(run)
                 trials.append(_again(run, run.start["asked"]["seed"], f"{method} #{number}", rounds=effort.longer))
     return trials
-
-
-def _wanted(found: Published, rule_names: Sequence[str], finalists: int) -> dict[tuple[str, int], None]:
-    """Methods and settings to be made again for these rules, in order."""
-    wanted: dict[tuple[str, int], None] = {}
-    for name in rule_names:
-        for method, choice in found.choices(name).items():
-            wanted[method, choice.setting] = wanted[method, choice.last_setting] = None
-        if RULES[name].on_fresh_seeds:
-            for run in _finalists(found, name, finalists):
-                wanted[method_of(run), setting_of(run)] = None
-    return wanted
 
 
 def _again(run: Run, seed: int, label: str | None = None, rounds: int | None = None, **data: Any) -> Trial:
@@ -274,23 +116,11 @@ def _again(run: Run, seed: int, label: str | None = None, rounds: int | None = N
         **asked,
         "data": asked["data"] | data,
         "training": training,
-        "algorithm": [asked["algorithm"] | {"label": label or _label(run)}],
+        "algorithm": [asked["algorithm"] | {"label": label or label_of(run)}],
         "seeds": [seed],
     }
     table.pop("seed")
     return build_experiment(table).trials[0]
-
-
-def _as(run: Run, label: str, last: int | None) -> Run:
-    """A run under another label, up to a round."""
-    start = copy.deepcopy(run.start)
-    start["asked"]["algorithm"]["label"] = label
-    later = [] if last is None else [event for event in run.evaluations if event["round"] > last]
-    return Run(run.folder, [start, *(event for event in run.events[1:] if event not in later)])
-
-
-def _label(run: Run) -> str:
-    return run.start["asked"]["algorithm"]["label"]
 
 
 def _planned(given: argparse.Namespace) -> tuple[Experiment, Effort]:

@@ -20,8 +20,8 @@ from perinvfl.groups import (
     worst_group_accuracy,
 )
 from perinvfl.paper import CASES, LAW, TABLES
+from perinvfl.published import Published
 from perinvfl.records import Run, mean_known
-from perinvfl.reproduce import Published
 from perinvfl.select import rule_named
 
 Format = Literal["md", "csv", "latex", "json"]

@@ -192,9 +192,8 @@ class Algorithm:
         """ν_{i,r+1} ← ν_{i,r} − γ ∇L(ν_{i,r}; D_i)."""
         how = Descent(self.optimizer, self.learning_rate, self.l2 / self.loss_scale(broadcast.round))
         objective = self.global_objective(problem, broadcast)
-        if walk.at is not None:
-            return walk.after(problem.descend(objective, walk.at, batches[batch], how, walk.moments))
-        return walk.after(problem.descend(objective, walk.origin, batches[batch], how, walk.moments, total=walk.update))
+        params, total = (walk.origin, walk.update) if walk.at is None else (walk.at, None)
+        return walk.after(problem.descend(objective, params, batches[batch], how, walk.moments, total=total))
 
     def loss_scale(self, round: Number) -> Number:
         """What the whole loss is divided by."""

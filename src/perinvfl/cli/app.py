@@ -25,8 +25,8 @@ from perinvfl.experiment import Experiment, read_experiment
 from perinvfl.flower.settings import FederationSettings
 from perinvfl.models import ModelSettings
 from perinvfl.presets import preset_file, preset_line, preset_names
+from perinvfl.published import default_rule, published_folders, read_published
 from perinvfl.records import find_runs, read_run
-from perinvfl.reproduce import default_rule, published_folders, read_published
 from perinvfl.select import RULES
 from perinvfl.simulate import Training, pick_device
 from perinvfl.sweep import search

@@ -279,23 +279,28 @@ def _labels(column: "list[str] | Tensor") -> "list[str] | Tensor":
 # Arrays ------------------------------------------------------------------------------------------------------------
 
 
-def read_npz(path: Path, columns: Columns) -> Found:
-    numpy = need("numpy", "tables", "A NumPy archive")
+def read_arrays(path: Path) -> dict[str, Any]:
+    """All arrays of a file by name: NumPy's of an .npz, tensors of a .safetensors."""
+    if path.suffix.lower() == ".npz":
+        numpy = need("numpy", "tables", "A NumPy archive")
+        try:
+            with numpy.load(path, allow_pickle=False) as archive:
+                return {name: archive[name] for name in archive.files}
+        except Exception as error:  # zipfile, zlib and numpy each have their own
+            raise UserError(f"{path} is not a NumPy archive of plain arrays ({error}).") from None
+    load = need("safetensors.torch", "tables", "A safetensors file").load_file
     try:
-        with numpy.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except Exception as error:  # zipfile, zlib and numpy each have their own
-        raise UserError(f"{path} is not a NumPy archive of plain arrays ({error}).") from None
-    return from_arrays("NumPy archive", str(path), _array_roles(path, arrays, columns))
+        return load(path)
+    except Exception as error:
+        raise UserError(f"{path} is not a safetensors file ({error}).") from None
+
+
+def read_npz(path: Path, columns: Columns) -> Found:
+    return from_arrays("NumPy archive", str(path), _array_roles(path, read_arrays(path), columns))
 
 
 def read_safetensors(path: Path, columns: Columns) -> Found:
-    load = need("safetensors.torch", "tables", "A safetensors file").load_file
-    try:
-        tensors = load(path)
-    except Exception as error:
-        raise UserError(f"{path} is not a safetensors file ({error}).") from None
-    return from_arrays("safetensors file", str(path), _array_roles(path, tensors, columns))
+    return from_arrays("safetensors file", str(path), _array_roles(path, read_arrays(path), columns))
 
 
 def _array_roles(path: Path, arrays: dict[str, Any], columns: Columns) -> dict[str, Any]:

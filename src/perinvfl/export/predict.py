@@ -66,23 +66,13 @@ def _read_array(path: Path, description: Description) -> Tensor:
 
 
 def _x_of(path: Path) -> Tensor:
-    x, ending = None, path.suffix.lower()
+    arrays = readers.read_arrays(path)
+    if "x" not in arrays:
+        raise UserError(f"{path} holds no array x; it holds {', '.join(arrays) or 'nothing'}.")
     try:
-        if ending == ".safetensors":
-            with readers.need("safetensors", "tables", "A safetensors file").safe_open(path, "pt") as archive:
-                names = list(archive.keys())
-                x = archive.get_tensor("x") if "x" in names else None
-        else:
-            with readers.need("numpy", "tables", "A NumPy archive").load(path, allow_pickle=False) as archive:
-                names = list(archive)
-                x = torch.from_numpy(archive["x"]) if "x" in names else None
-    except UserError:
-        raise
-    except Exception as error:  # zipfile, numpy and safetensors each have their own
-        raise UserError(f"{path} is no {ending} file of plain numbers ({error}).") from None
-    if x is None:
-        raise UserError(f"{path} holds no array x; it holds {', '.join(names) or 'nothing'}.")
-    return x
+        return torch.as_tensor(arrays["x"])
+    except TypeError:
+        raise UserError(f"{path}: x does not hold plain numbers.") from None
 
 
 def _read_csv(path: Path, description: Description) -> Tensor:

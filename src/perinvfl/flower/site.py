@@ -23,7 +23,7 @@ from perinvfl.algorithms import ALGORITHMS
 from perinvfl.algorithms.base import Algorithm, Broadcast, ClientState, Upload
 from perinvfl.data import BENCHMARKS, build_federation
 from perinvfl.data.constant import constant_scores
-from perinvfl.data.readers import TABLES
+from perinvfl.data.readers import ARRAYS, TABLES, read_arrays
 from perinvfl.data.sites import SitesSettings, site_federation
 from perinvfl.errors import UserError
 from perinvfl.executors import for_client
@@ -352,25 +352,17 @@ def read_share(path: Path, task: Task, outputs: int, spectrum: tuple[str, ...]) 
 
 
 def _read_arrays(path: Path) -> dict[str, Tensor]:
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            return load_file(path)
-        if path.suffix == ".npz":
-            import numpy
-
-            with numpy.load(path, allow_pickle=False) as stored:
-                return {key: torch.from_numpy(stored[key]) for key in stored.files}
-    except FileNotFoundError:
+    if path.suffix.lower() not in ARRAYS:
         raise UserError(
-            f"{path} does not exist; give the site's arrays, its table or its folder of photographs."
-        ) from None
-    except Exception as error:  # what a damaged file raises depends on where it is damaged
-        raise UserError(f"{path} cannot be read as {path.suffix[1:]}: {error}.") from None
-    raise UserError(
-        f"{path}: the site's data must be a .npz or .safetensors file, a table ({', '.join(TABLES)}) or a folder."
-    )
+            f"{path}: the site's data must be a .npz or .safetensors file, a table ({', '.join(TABLES)}) or a folder."
+        )
+    if not path.exists():
+        raise UserError(f"{path} does not exist; give the site's arrays, its table or its folder of photographs.")
+    arrays = read_arrays(path)
+    try:
+        return {name: torch.as_tensor(values) for name, values in arrays.items()}
+    except TypeError as error:
+        raise UserError(f"{path} holds something else than numbers: {error}.") from None
 
 
 def _split(path: Path, arrays: dict[str, Tensor], prefix: str, task: Task, outputs: int) -> Split:

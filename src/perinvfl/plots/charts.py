@@ -23,8 +23,8 @@ from perinvfl.plots.scene import (
     sensitivity_values,
     spectrum_values,
 )
+from perinvfl.published import Published
 from perinvfl.records import Run
-from perinvfl.reproduce import Published
 
 try:
     import altair as alt

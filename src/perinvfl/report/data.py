@@ -13,8 +13,8 @@ from perinvfl.folds import join_folds
 from perinvfl.naming import client_names
 from perinvfl.paper import CASES, TABLES
 from perinvfl.plots.scene import CONSTANT, SHORTCUTS, TITLES, is_number, is_search, styles_of
+from perinvfl.published import Published, published_folders, read_published
 from perinvfl.records import Event, Run, find_runs, read_run
-from perinvfl.reproduce import Published, published_folders, read_published
 from perinvfl.saved import is_run
 from perinvfl.select import RULES
 from perinvfl.tables import as_published, by_setting

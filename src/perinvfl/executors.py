@@ -15,6 +15,7 @@ from torch import Tensor
 
 from perinvfl import risks, tree
 from perinvfl.algorithms.base import Algorithm, Broadcast, ClientState, ServerState, Upload
+from perinvfl.algorithms.fedgma import damped
 from perinvfl.errors import UserError
 from perinvfl.federation import Split
 from perinvfl.problem import Batches, Problem
@@ -314,18 +315,6 @@ class Unrolled(Batched):
             return [None if part is None else _row(part, place) for part in stacked]
 
         return tree.stack([one(*at(place)) for place in range(count)])
-
-
-def damped(update: Params, signs: Params, least: float | Tensor) -> Params:
-    """The mean update with the coordinates damped on whose direction clients disagree, given the mean of their signs.
-
-    The mask of FedGMA (Tenison et al., Gradient Masked Averaging for Federated Learning, 2022).
-    """
-
-    def damp(mean: Tensor, sign: Tensor) -> Tensor:
-        return mean * torch.where(sign.abs() < least, sign.abs(), 1.0)
-
-    return tree.map(damp, update, signs)
 
 
 def stack_settings(

@@ -14,10 +14,10 @@ from perinvfl.algorithms import ALGORITHMS, FedAvg, PerInvFL
 from perinvfl.data.drawn import DrawnSettings, drawn_federation
 from perinvfl.errors import UserError
 from perinvfl.executors import Unrolled
-from perinvfl.federation import Augmentation, Federation, Split
+from perinvfl.federation import Federation, Split
 from perinvfl.models import ModelSettings, build_model, mix_statistics, resnet18
 from perinvfl.models.resnet import IMAGENET_DEVIATION, IMAGENET_MEAN, parameter_shapes
-from perinvfl.problem import augmented, autograd_gradient
+from perinvfl.problem import autograd_gradient
 from perinvfl.seeding import generator
 from perinvfl.simulate import Simulation, Training
 from perinvfl.tree import Params
@@ -232,18 +232,6 @@ def test_bfloat16_is_near_float32() -> None:
     torch.testing.assert_close(rough.apply(params, x), exact.apply(params, x), rtol=0.1, atol=0.1)
 
 
-def test_views_are_flips_and_shifts_mirrored_at_the_edge() -> None:
-    image = torch.arange(25, dtype=torch.uint8).view(1, 1, 5, 5)
-    every = Augmentation(flip=True, crop=1)
-    assert every.views == 18 and Augmentation().views == 1
-    shown = augmented(image, torch.zeros(18, dtype=torch.int64), torch.arange(18), every)
-    assert len({tuple(view.flatten().tolist()) for view in shown}) == 18
-    plain = shown[4, 0]  # down 1, right 1: not shifted
-    assert torch.equal(plain, image[0, 0]) and torch.equal(shown[13, 0], image[0, 0].flip(1))
-    up = shown[3, 0]  # one line up: what is missing above is mirrored
-    assert torch.equal(up[1:], image[0, 0, :-1]) and torch.equal(up[0], image[0, 0, 1])
-
-
 def test_augmentation_follows_seed_client_and_round_alone() -> None:
     plain, turned = (drawn_federation(DrawnSettings(**{**vars(TINY), "flip": flip}), 0) for flip in (False, True))
     training = Training(batch_size=6, device="cpu")
@@ -294,5 +282,5 @@ def test_full_batches_are_refused_where_they_cannot_work() -> None:
     with pytest.raises(UserError, match=r"needs training.batch_size above 0"):
         Simulation([FedAvg()], [uneven], [0], Training(device="cpu"), ModelSettings(kind="resnet18", norm="batch"))
     flipped = drawn_federation(DrawnSettings(**{**vars(TINY), "flip": True}), 0)
-    with pytest.raises(UserError, match=r"data.flip and data.crop need mini-batches"):
+    with pytest.raises(UserError, match=r"data.flip, data.crop and data.middle need mini-batches"):
         Simulation([FedAvg()], [flipped], [0], Training(device="cpu"), ModelSettings(kind="resnet18"))

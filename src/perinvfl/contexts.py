@@ -34,6 +34,14 @@ class ContextSettings:
     reference_cooling: bool = hyper(
         False, "its step size falls to nothing over these rounds, which steadies it on little data", later=True
     )
+    hide_middle: float = hyper(
+        0.0,
+        "radius of the middle of an image that the reference model is not shown, in halves of a side, where the "
+        "shortcut is known to lie around the object; 0: it is shown all",
+        least=0,
+        most=1.4,
+        later=True,
+    )
     every: int = hyper(0, "rounds after which contexts are inferred again from the global model; 0: once", least=0)
     soft_steps: int = hyper(100, "steps of EIIL's ascent", least=1)
     even_classes: bool = hyper(
@@ -46,6 +54,8 @@ class ContextSettings:
     def check(self, where: str) -> None:
         if self.infer == "soft" and (self.use != "balance" or self.every):
             raise UserError(f'{where}.infer = "soft" goes with use = "balance" and every = 0.')
+        if self.hide_middle and self.every:
+            raise UserError(f"{where}.every infers by the global model, which is shown all; leave out hide_middle.")
         if self.use == "judge" and self.every:
             raise UserError(f'{where}.every means nothing to use = "judge"; leave it out.')
 

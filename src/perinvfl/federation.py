@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 from torch import Tensor
 
 from perinvfl.errors import UserError
+from perinvfl.views import AS_IT_IS, Augmentation
 
 Task = Literal["binary", "multiclass", "regression"]
 # What inferred contexts are for. In all but "given", a training context is 2 · (given context) + (whether the
@@ -50,19 +51,6 @@ class Origin(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Augmentation:
-    """Random views of training images, all made on the device from one number per sample."""
-
-    flip: bool = False  # mirrored or not
-    crop: int = 0  # shifted by at most so many pixels each way, what is missing mirrored from within
-
-    @property
-    def views(self) -> int:
-        """How many views of one image there are; 1: the image itself alone."""
-        return (1 + self.flip) * (2 * self.crop + 1) ** 2
-
-
-@dataclass(frozen=True)
 class Federation:
     """The data of one federated problem.
 
@@ -83,7 +71,7 @@ class Federation:
     notes: dict[str, object] = field(default_factory=dict)  # facts for the record (constant predictor, ...)
     schema: Schema = field(default_factory=Schema)
     groups: tuple[str, ...] = ()  # names of (class, context) pairs of a binary task's tests, by 2 · class + context
-    augmentation: Augmentation = Augmentation()
+    augmentation: Augmentation = AS_IT_IS
     split: ContextUse = "given"
     even_classes: bool = False  # class shares are taken off the logits in training
     inferred: dict[str, Split] = field(default_factory=dict)  # held-out data by inferred context, as further tests

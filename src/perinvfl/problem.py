@@ -11,9 +11,10 @@ from torch import Tensor
 
 from perinvfl import optimizers, risks, tree
 from perinvfl.contexts import class_log_odds, given_context, reference_answer, shortcut_log_odds
-from perinvfl.federation import Augmentation, ContextUse, Split, Task
+from perinvfl.federation import ContextUse, Split, Task
 from perinvfl.models import Model
 from perinvfl.tree import Params
+from perinvfl.views import AS_IT_IS, Augmentation, augmented
 
 Number = float | Tensor
 # (logits, y, context) -> (what is minimised, what is told about it)
@@ -49,7 +50,7 @@ class Batches:
 
     data: Split
     places: Tensor | None
-    augmentation: Augmentation = Augmentation()
+    augmentation: Augmentation = AS_IT_IS
     split: ContextUse = "given"
     even_classes: bool = False
 
@@ -80,22 +81,6 @@ class Batches:
     @cached_property
     def _class_log_odds(self) -> Tensor:
         return class_log_odds(self.data.y, self.data.context)
-
-
-def augmented(images: Tensor, places: Tensor, view: Tensor, augmentation: Augmentation) -> Tensor:
-    """[B, C, H, W], channels last in memory: the images at these places, each in the view of its number."""
-    reach = augmentation.crop
-    span = 2 * reach + 1
-    down, right, mirrored = view % span, view // span % span, view // span**2 == 1
-
-    def lines(shift: Tensor, size: int) -> Tensor:  # [B, size] which line is shown where
-        line = torch.arange(size, device=images.device) + (shift - reach)[:, None]
-        return size - 1 - (size - 1 - line.abs()).abs()  # mirrored at both edges
-
-    rows, columns = lines(down, images.shape[-2]), lines(right, images.shape[-1])
-    columns = torch.where(mirrored[:, None], images.shape[-1] - 1 - columns, columns)
-    shown = images[places[:, None, None], :, rows[:, :, None], columns[:, None, :]]  # [B, H, W, C]
-    return shown.permute(0, 3, 1, 2)
 
 
 def autograd_gradient(
@@ -199,7 +184,7 @@ class Problem:
     paired: bool  # mini-batches: use the unbiased penalty
     padded: bool  # some batch may hold samples that are only padding
     gradient_of: Gradient
-    augmentation: Augmentation = Augmentation()
+    augmentation: Augmentation = AS_IT_IS
     groups: int = 0  # (class, context) pairs of the tests to count right answers of
     split: ContextUse = "given"
     even_classes: bool = False

@@ -15,6 +15,7 @@ from perinvfl.errors import UserError
 from perinvfl.federation import Federation, Split
 from perinvfl.models import Model, ModelSettings
 from perinvfl.simulate import Simulation, Training
+from perinvfl.views import without_middle
 
 RIGHT, WRONG = "validation right", "validation wrong"
 
@@ -32,9 +33,10 @@ def infer_contexts(
     if settings.even_classes and federation.task != "binary":
         raise UserError("contexts.even_classes takes a binary label.")
     federation = dataclasses.replace(federation, even_classes=settings.even_classes)
-    simulation = train_reference(federation, seed, settings, model, training)
+    shown = _shown(federation, settings)
+    simulation = train_reference(shown, seed, settings, model, training)
     train = federation.train
-    logits = _predict(simulation, train)
+    logits = _predict(simulation, shown.train)
     if settings.infer == "soft":
         context = torch.full(train.context.shape, -1.0)
         for i, real in enumerate(train.context >= 0):
@@ -49,10 +51,26 @@ def infer_contexts(
         train=train._replace(context=context),
         contexts=2 * federation.contexts if settings.use == "balance" else federation.contexts,
         split=settings.use,
-        inferred=_sorted_validation(simulation, federation),
+        inferred=_sorted_validation(simulation, federation.validation, shown.validation),
         infer_every=settings.every,
         notes={**federation.notes, "reference": {"wrong": [round(share, 4) for share in wrong_shares]}},
     )
+
+
+def _shown(federation: Federation, settings: ContextSettings) -> Federation:
+    """What the reference model is shown: borders where they belong, and the middle only if it may see it."""
+    augmentation = dataclasses.replace(federation.augmentation, middle=())
+    federation = dataclasses.replace(federation, augmentation=augmentation)
+    if not settings.hide_middle:
+        return federation
+    if len(federation.shape) != 3:
+        raise UserError("contexts.hide_middle takes images; these data have no middle.")
+
+    def hidden(data: Split) -> Split:
+        return data._replace(x=without_middle(data.x, settings.hide_middle))
+
+    held_out = federation.validation and hidden(federation.validation)
+    return dataclasses.replace(federation, train=hidden(federation.train), validation=held_out)
 
 
 def train_reference(
@@ -72,12 +90,11 @@ def train_reference(
     return simulation
 
 
-def _sorted_validation(simulation: Simulation, federation: Federation) -> dict[str, Split]:
+def _sorted_validation(simulation: Simulation, held_out: Split | None, shown: Split | None) -> dict[str, Split]:
     """Held-out data as two tests that share their inputs: where the reference model is right, and where it is wrong."""
-    held_out = federation.validation
-    if held_out is None:
+    if held_out is None or shown is None:
         return {}
-    wrong = is_wrong(federation.task, _predict(simulation, held_out), held_out.y)
+    wrong = is_wrong(simulation.federation.task, _predict(simulation, shown), held_out.y)
     real = held_out.context >= 0
     return {
         RIGHT: held_out._replace(context=torch.where(real & ~wrong, held_out.context, -1)),

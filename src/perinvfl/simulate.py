@@ -264,7 +264,7 @@ class Simulation:
 
     def _check_images(self) -> None:
         if self.training.batch_size == 0 and self.federation.augmentation.views > 1:
-            raise UserError("data.flip and data.crop need mini-batches; set training.batch_size.")
+            raise UserError("data.flip, data.crop and data.middle need mini-batches; set training.batch_size.")
         if self.problem.padded and self.model.statistics is not None:
             raise UserError('model.norm = "batch" with clients of different sizes needs training.batch_size above 0.')
 

@@ -18,9 +18,10 @@ from torch import Tensor
 
 from perinvfl.data.constant import constant_guesses, constant_scores
 from perinvfl.errors import UserError
-from perinvfl.federation import Augmentation, Federation, Split
+from perinvfl.federation import Federation, Split
 from perinvfl.hyper import check_bounds, hyper
 from perinvfl.seeding import generator
+from perinvfl.views import Augmentation
 
 LAND, WATER = 0, 1  # sides; a class is called by the side it belongs to: landbirds 0, waterbirds 1
 SIDES = ("land", "water")
@@ -54,6 +55,11 @@ class BirdSettings:
     size: int = hyper(64, "pixels of a side of the images", least=8)
     flip: bool = hyper(False, "mirror training images at random")
     crop: int = hyper(0, "most pixels by which training images are shifted at random", least=0)
+    middle: tuple[float, ...] = hyper(
+        (),
+        "training images keep their middle and take the border of another of the client's, so that borders tell "
+        "nothing: least and most radius of the middle, in halves of a side; empty: images stay whole",
+    )
     leave_out: int = hyper(
         -1,
         "client to leave out: the others train, and their models are tested on its training birds alone; -1: none",
@@ -77,6 +83,8 @@ class BirdSettings:
             raise UserError(
                 f"{where}.holdout = {self.holdout}: must be less than train_per_client = {self.train_per_client}."
             )
+        if self.middle and (len(self.middle) != 2 or not 0 < self.middle[0] <= self.middle[1] <= 1.5):
+            raise UserError(f"{where}.middle = {self.middle}: must be two radii, such as [0.45, 0.8], or none.")
         if self.crop >= self.size // 2:
             raise UserError(f"{where}.crop = {self.crop}: must be less than half of size = {self.size}.")
 
@@ -299,7 +307,7 @@ def bird_federation(
             },
         },
         groups=GROUPS,
-        augmentation=Augmentation(settings.flip, settings.crop),
+        augmentation=Augmentation(settings.flip, settings.crop, settings.middle),
     )
 
 

@@ -18,9 +18,10 @@ from torch import Tensor
 from perinvfl.data.constant import constant_scores
 from perinvfl.data.sources import Digits, embedded_digits, official_digits
 from perinvfl.errors import UserError
-from perinvfl.federation import Augmentation, Federation, Split
+from perinvfl.federation import Federation, Split
 from perinvfl.hyper import check_bounds, hyper
 from perinvfl.seeding import generator
+from perinvfl.views import Augmentation
 
 DigitBenchmark = Literal["rc_mnist", "rc_fmnist"]
 

@@ -13,7 +13,7 @@ from perinvfl.published import Published, read_published
 
 ROOT = Path(__file__).parents[1]
 PRESETS = ROOT / "src/perinvfl/presets"
-# Published folder -> the rule its presets follow, and which methods get one (label -> name of the preset).
+# Which methods get a preset: label -> name of the preset.
 METHODS = {
     "FedAvg": "fedavg",
     "Ditto": "ditto",
@@ -30,19 +30,24 @@ BEYOND = {
     "PerInvFL over inferred contexts": "perinvfl_inferred",
     "PerInvFL with the shortcut discounted": "recommended",
 }
-SOURCES = (("results", "oracle", METHODS), ("results/beyond", "worst-inferred-context", BEYOND))
+# Folder, published tables in it, the rule that presets follow, and the methods.
+DIGITS = ("rc_mnist", "rc_fmnist")
+SOURCES = (
+    ("results", DIGITS, "oracle", METHODS),
+    ("results/beyond", (*DIGITS, "rc_mnist_blind"), "worst-inferred-context", BEYOND),
+)
 
 
 def main() -> None:
     for old in PRESETS.glob("*.toml"):
         old.unlink()
-    for folder, rule, methods in SOURCES:
-        for place in sorted(path.parent for path in (ROOT / folder).glob("*/chosen.jsonl.xz")):
-            published = read_published(place)
+    for folder, benchmarks, rule, methods in SOURCES:
+        for benchmark in benchmarks:
+            published = read_published(ROOT / folder / benchmark)
             for label, name in methods.items():
                 if label in published.methods():
-                    text = preset(published, label, name, rule, place.name)
-                    (PRESETS / f"{name}-{place.name}.toml").write_text(text, encoding="utf-8")
+                    text = preset(published, label, name, rule, benchmark)
+                    (PRESETS / f"{name}-{benchmark}.toml").write_text(text, encoding="utf-8")
 
 
 def preset(published: Published, label: str, name: str, rule: str, benchmark: str) -> str:
@@ -56,7 +61,7 @@ def preset(published: Published, label: str, name: str, rule: str, benchmark: st
         reached.append(100 * fmean(fmean(lead[case]) for case in run.start["spectrum"]))
     lines = [
         f"# {label} on {benchmark}: {fmean(reached):.2f} on average over the shifted test contexts, {len(runs)} seeds; "
-        f"chosen by {rule}, stopped at its round.",
+        f"chosen by {rule}, stopped at the round that is best for all of them.",
         f'name = "{name}-{benchmark}"',
         "seeds = [0]",
     ]

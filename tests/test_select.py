@@ -135,6 +135,21 @@ def test_choose_takes_the_best_round_and_the_best_last_round() -> None:
     assert chosen("oracle", runs) == Choice(setting=0, round=20, score=0.8, last_setting=0, last_score=0.8)
 
 
+def test_each_run_is_stopped_at_its_own_best_round_where_a_rule_watches_it() -> None:
+    curves = {0: ([0.2, 0.9, 0.1], [0.8, 0.1, 0.3]), 1: ([0.6, 0.7, 0.5], [0.6, 0.7, 0.65])}
+    views = []
+    for setting, of_runs in curves.items():
+        runs = [run([evaluation(10 * (k + 1), v, {"0.1": v}) for k, v in enumerate(curve)]) for curve in of_runs]
+        seen = view(RULES["oracle"], setting, runs)
+        assert seen is not None
+        views.append(seen)
+    together, apart = choose(views), choose(views, own_rounds=True)
+    assert (together.setting, together.round, together.rounds(2)) == (1, 20, (20, 20))
+    assert together.score == pytest.approx(0.7)
+    assert (apart.setting, apart.rounds(2)) == (0, (20, 10)) and apart.score == pytest.approx(0.85)
+    assert apart.last_setting == together.last_setting == 1  # by last rounds there is nothing to stop
+
+
 def test_folds_count_as_one_setting() -> None:
     folds = [run([{"event": "evaluation", "round": 10, "global": {"left-out": [value]}}]) for value in (0.2, 0.6)]
     seen = view(RULES["leave-one-client-out"], 3, folds)

@@ -1,6 +1,7 @@
 """The records behind a published table: which runs and rounds a selection rule takes of them. Never trains."""
 
 import copy
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,11 @@ class Published:
 
     def methods(self) -> list[str]:
         return list(dict.fromkeys(method_of(run) for run in self.search))
+
+    @property
+    def settings(self) -> int:
+        """How many settings of a method were searched; a method with nothing to search has one."""
+        return max(Counter(map(method_of, self.search)).values())
 
     def rules(self) -> list[str]:
         """The rules that find something to look at in these records."""
@@ -76,7 +82,7 @@ class Published:
             for name in (rule_name, "source"):
                 seen = views_of(name, [run for run in self.looked_at(RULES[name]) if method_of(run) == method])
                 if seen:
-                    taken[method] = choose(seen)
+                    taken[method] = choose(seen, own_rounds=bool(self.chosen) and RULES[name].own_rounds)
                     break
             else:
                 raise UserError(f"No record of {method} holds what {rule_name} looks at.")
@@ -88,11 +94,12 @@ class Published:
 
     def taken(self, rule_name: str, to_the_end: bool = False) -> list[Run]:
         """The fresh runs of the setting that a rule takes of each method, up to the round it takes or to the end."""
-        runs = []
+        taken = []
         for method, choice in self.choices(rule_name).items():
-            last = None if to_the_end else choice.round
-            runs += [_as(run, method, last) for run in self.runs_of(method, choice.setting)]
-        return runs
+            runs = self.runs_of(method, choice.setting)
+            for run, round in zip(runs, choice.rounds(len(runs)), strict=True):
+                taken.append(_as(run, method, None if to_the_end else round))
+        return taken
 
     def searched_best(self, rule_name: str) -> list[Run]:
         """The searched runs, each up to the round that is best by a rule; without those it can say nothing about."""
@@ -161,7 +168,7 @@ def finalists_of(found: Published, rule_name: str, count: int) -> list[Run]:
     for method in found.methods():
         runs = [run for run in found.search if method_of(run) == method]
         views = [(view(RULES[rule_name], setting_of(run), [run]), run) for run in runs]
-        seen = [(max(looked.scores.values()), run) for looked, run in views if looked is not None]
+        seen = [(looked.best, run) for looked, run in views if looked is not None]
         best += [run for _, run in sorted(seen, key=lambda pair: -pair[0])[:count]]
     return best
 

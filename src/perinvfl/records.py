@@ -6,7 +6,7 @@ import lzma
 import os
 import platform
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,16 @@ class Run:
     @property
     def broken(self) -> Event | None:
         return next((event for event in self.events if event["event"] == "broken"), None)
+
+
+def evaluations_at(runs: Sequence[Run], rounds: Sequence[int]) -> list[Event]:
+    """The evaluation of each run at its round; at the last one where no rounds are given."""
+    if not rounds:
+        return [run.evaluations[-1] for run in runs]
+    return [
+        next(event for event in run.evaluations if event["round"] == round)
+        for run, round in zip(runs, rounds, strict=True)
+    ]
 
 
 def mean_known(scores: Iterable[float | None]) -> float:

@@ -100,7 +100,7 @@ def _longer(found: Published, effort: Effort) -> list[Trial]:
     trials = []
     for method in found.methods():
         runs = [run for run in found.chosen if method_of(run) == method]
-        best = sorted(views_of(ORACLE, runs), key=lambda seen: -max(seen.scores.values()))[: effort.longer_settings]
+        best = sorted(views_of(ORACLE, runs), key=lambda seen: -seen.best)[: effort.longer_settings]
         for run in runs:
             if setting_of(run) in [seen.setting for seen in best]:
                 number = 1 + max(map(setting_of, found.search)) + setting_of(run)

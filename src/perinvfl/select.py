@@ -17,16 +17,31 @@ class View:
     """One setting as a rule sees it: a score at each evaluated round."""
 
     setting: int  # which setting, by its place in the search
-    scores: dict[int, float]  # round -> score, larger is better
+    scores: dict[int, float]  # round -> score, the mean over the setting's runs; larger is better
+    of_each: tuple[dict[int, float], ...]  # the same of each run
+
+    @property
+    def best(self) -> float:
+        return max(self.scores.values())
+
+    @property
+    def best_of_each(self) -> float:
+        """The mean score of runs that are stopped each at its own best round."""
+        return fmean(max(scores.values()) for scores in self.of_each)
 
 
 @dataclass(frozen=True)
 class Choice:
     setting: int
-    round: int  # the best round of the chosen setting
+    round: int  # the best round of the chosen setting, one for all of its runs
     score: float
     last_setting: int  # the setting to take by someone who always takes the last round
     last_score: float
+    own_rounds: tuple[int, ...] = ()  # where each run is stopped at its own best round
+
+    def rounds(self, runs: int) -> tuple[int, ...]:
+        """At which round each of so many fresh runs is taken."""
+        return self.own_rounds or (self.round,) * runs
 
 
 @dataclass(frozen=True)
@@ -36,6 +51,7 @@ class Rule:
     # Of one evaluation and the names of the shifted test contexts; None where there is nothing this rule may look at.
     score: Callable[[Event, Sequence[str]], float | None]
     on_fresh_seeds: bool = False  # looks at the runs with fresh seeds, and not at the search alone
+    own_rounds: bool = False  # stops each of those at its own best round; else a round is a setting, one for all seeds
 
 
 def held_out_accuracy(event: Event, spectrum: Sequence[str]) -> float | None:
@@ -87,6 +103,7 @@ RULES = {
             "what nobody can know beforehand",
             worst_test_accuracy,
             on_fresh_seeds=True,
+            own_rounds=True,
         ),
     )
 }
@@ -105,23 +122,36 @@ def view(rule: Rule, setting: int, runs: Sequence[Run]) -> View | None:
     """
     if any(run.broken is not None for run in runs):
         return None
-    by_round: dict[int, list[float]] = {}
+    of_each = []
     for run in runs:
-        for event in run.evaluations:
-            score = rule.score(event, run.start["spectrum"])
-            if score is not None:
-                by_round.setdefault(event["round"], []).append(score)
-    scores = {round: fmean(found) for round, found in by_round.items() if len(found) == len(runs)}
-    return View(setting, scores) if scores else None
+        told = {event["round"]: rule.score(event, run.start["spectrum"]) for event in run.evaluations}
+        of_each.append({round: score for round, score in told.items() if score is not None})
+    common = [round for round in of_each[0] if all(round in scores for scores in of_each)]
+    scores = {round: fmean(scores[round] for scores in of_each) for round in common}
+    return View(setting, scores, tuple(of_each)) if scores else None
 
 
-def choose(views: Sequence[View]) -> Choice:
-    """The best round of the best setting, and the best setting at its last round; the first of equals."""
+def choose(views: Sequence[View], own_rounds: bool = False) -> Choice:
+    """The best setting at its best round, or at the own best round of each run, and the best setting at its last round.
+
+    The first of equals.
+    """
     if not views:
         raise UserError("No record here holds what this rule looks at.")
-    best = max(((seen, round) for seen in views for round in seen.scores), key=lambda pair: pair[0].scores[pair[1]])
     last = max(views, key=lambda seen: seen.scores[max(seen.scores)])
-    return Choice(best[0].setting, best[1], best[0].scores[best[1]], last.setting, last.scores[max(last.scores)])
+    best = max(views, key=lambda seen: seen.best_of_each if own_rounds else seen.best)
+    return Choice(
+        best.setting,
+        _first_best(best.scores),
+        best.best_of_each if own_rounds else best.best,
+        last.setting,
+        last.scores[max(last.scores)],
+        tuple(map(_first_best, best.of_each)) if own_rounds else (),
+    )
+
+
+def _first_best(scores: dict[int, float]) -> int:
+    return max(scores, key=lambda round: scores[round])
 
 
 def _lead(event: Event) -> dict[str, list[float]]:

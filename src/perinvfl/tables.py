@@ -5,6 +5,7 @@ import dataclasses
 import io
 import json
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ from perinvfl.groups import (
 )
 from perinvfl.paper import CASES, LAW, TABLES
 from perinvfl.published import Published
-from perinvfl.records import Run, mean_known
+from perinvfl.records import Run, evaluations_at, mean_known
 from perinvfl.select import rule_named
 
 Format = Literal["md", "csv", "latex", "json"]
@@ -39,7 +40,7 @@ class Row:
     worst_client: float | None = None  # mean over the spectrum at the client that fares worst
     seeds: int = 1
     paper_average: float | None = None
-    round: int | None = None  # the round a selection rule took
+    rounds: tuple[int, ...] = ()  # the round a selection rule took of each seed
     errors: bool = False  # the numbers are errors: smaller is better
     last_round: float | None = None  # average at the last round, of the setting the rule takes by its last round
     by_group: dict[str, float] | None = None  # further columns of a benchmark with groups, in percent
@@ -134,16 +135,17 @@ def published_table(published: Published, rule_name: str, score: Score = "accura
     for method, choice in published.choices(rule.name).items():
         last_runs, runs = (published.runs_of(method, number) for number in (choice.last_setting, choice.setting))
         last = _method_rows(benchmark, method, last_runs, spectrum, score=score)[0]
-        row, *paper = _method_rows(benchmark, method, runs, spectrum, choice.round, score)
-        of_global = _global_average(runs, spectrum, choice.round) if score == "accuracy" else None
-        rows += [dataclasses.replace(row, round=choice.round, last_round=last.average, of_global=of_global), *paper]
+        rounds = choice.rounds(len(runs))
+        row, *paper = _method_rows(benchmark, method, runs, spectrum, rounds, score)
+        of_global = _global_average(runs, spectrum, rounds) if score == "accuracy" else None
+        rows += [dataclasses.replace(row, rounds=rounds, last_round=last.average, of_global=of_global), *paper]
     beyond = tuple(case for case in rows[0].cases if case not in spectrum)
-    settings = len(published.search) // len(published.methods())
+    stopped = "where each run is best by the rule" if rule.own_rounds else "the one the rule takes"
     notes = [
-        f"Rule {rule.name}: {rule.doc}. {settings} settings a method on one seed, those chosen measured on "
+        f"Rule {rule.name}: {rule.doc}. {published.settings} settings a method on one seed, those chosen measured on "
         f"{rows[1].seeds} others; ± over seeds, in the average over the cases.",
-        "Round: the one the rule takes. Last round: the average there, of the setting the rule takes by last rounds. "
-        "Global model: the average of ν beside personal models.",
+        f"Round: {stopped}. Last round: the average there, of the setting the rule takes by last rounds. Global model: "
+        "the average of ν beside personal models.",
     ]
     return Table(name or benchmark, rows, spectrum, beyond, rule.name, [*notes, *_group_notes(rows)], score)
 
@@ -158,8 +160,8 @@ def several_tables(name: str, published: dict[str, Published], rule_name: str) -
     return Table(name, rows, spectrum, beyond, first.rule, first.notes, first.score)
 
 
-def _global_average(runs: list[Run], spectrum: tuple[str, ...], round: int) -> float | None:
-    events = [next(event for event in run.evaluations if event["round"] == round) for run in runs]
+def _global_average(runs: list[Run], spectrum: tuple[str, ...], rounds: Sequence[int]) -> float | None:
+    events = evaluations_at(runs, rounds)
     if not all("personal" in event and "global" in event for event in events):
         return None
     return 100 * statistics.fmean(mean_known(event["global"][case]) for event in events for case in spectrum)
@@ -264,18 +266,22 @@ def _by_group(
     return columns
 
 
+def _span(rounds: Sequence[int]) -> str:
+    return "" if not rounds else "–".join(str(end) for end in sorted({min(rounds), max(rounds)}))
+
+
 def _method_rows(
     benchmark: str,
     label: str,
     runs: list[Run],
     spectrum: tuple[str, ...],
-    round: int | None = None,
+    rounds: Sequence[int] = (),
     score: Score = "accuracy",
 ) -> list[Row]:
     factor, errors = _unit(runs[0])
     algorithm = runs[0].start["asked"]["algorithm"]["name"]
     published = TABLES.get(benchmark, {}).get(algorithm) if as_published(runs[0]) else None
-    events = [[event for event in run.evaluations if round in (None, event["round"])][-1] for run in runs]
+    events = evaluations_at(runs, rounds)
     measured = [event.get("personal") or event["global"] for event in events]
     grouped = "groups" in runs[0].start["notes"]
     right = [event.get("personal groups") or event["global groups"] for event in events] if grouped else []
@@ -318,7 +324,7 @@ def as_published(run: Run) -> bool:
 
 def cells(table: Table) -> tuple[list[str], list[tuple[str, list[str]]]]:
     """Header, and for each row its kind and its cells, as text."""
-    chosen = any(row.round is not None for row in table.rows)
+    chosen = any(row.rounds for row in table.rows)
     grouped = list(table.rows[0].by_group or ())
     several = any(row.benchmark for row in table.rows)
     header = [*(["Data"] if several else []), "Method", *table.spectrum, "Average", "Worst case", *grouped]
@@ -332,7 +338,7 @@ def cells(table: Table) -> tuple[list[str], list[tuple[str, list[str]]]]:
         average = f"{row.average:{form}} ± {row.deviation:{form}}"
         taken = ["" if row.of_global is None else f"{row.of_global:.2f}"]
         taken += [
-            "" if row.round is None else str(row.round),
+            _span(row.rounds),
             "" if row.last_round is None else f"{row.last_round:.2f}",
         ]
         groups = ["" if row.by_group is None else f"{row.by_group[name]:.2f}" for name in grouped]
@@ -405,7 +411,7 @@ def as_json(table: Table) -> dict[str, Any]:
                 "worst": row.worst,
                 "worst_client": row.worst_client,
                 "paper_average": row.paper_average,
-                "round": row.round,
+                "rounds": list(row.rounds),
                 "global_average": row.of_global,
                 "last_round_average": row.last_round,
                 "by_group": row.by_group,

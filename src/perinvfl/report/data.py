@@ -14,7 +14,7 @@ from perinvfl.naming import client_names
 from perinvfl.paper import CASES, TABLES
 from perinvfl.plots.scene import CONSTANT, SHORTCUTS, TITLES, is_number, is_search, styles_of
 from perinvfl.published import Published, published_folders, read_published
-from perinvfl.records import Event, Run, find_runs, read_run
+from perinvfl.records import Event, Run, evaluations_at, find_runs, read_run
 from perinvfl.saved import is_run
 from perinvfl.select import RULES
 from perinvfl.tables import as_published, by_setting
@@ -48,13 +48,13 @@ MOST_CLIENT_CURVES = 12  # clients that get learning curves of their own
 
 @dataclass(frozen=True)
 class Taken:
-    """Runs of one method that differ in their seeds, at the round to show; the last where none is given."""
+    """Runs of one method that differ in their seeds, at the rounds to show; the last where none are given."""
 
     runs: list[Run]
-    round: int | None = None
+    rounds: Sequence[int] = ()
 
     def shown(self) -> list[Event]:
-        return [[event for event in run.evaluations if self.round in (None, event["round"])][-1] for run in self.runs]
+        return evaluations_at(self.runs, self.rounds)
 
 
 def gather(places: Sequence[Path], diagnosed: bool = False) -> dict[str, Any]:
@@ -118,14 +118,13 @@ def _published_section(published: Published) -> dict[str, Any]:
         views[rule] = (
             RULE_WORDS.get(rule, f"{RULES[rule].doc.capitalize()}."),
             {
-                method: Taken(published.runs_of(method, choice.setting), choice.round)
+                method: Taken(runs := published.runs_of(method, choice.setting), choice.rounds(len(runs)))
                 for method, choice in published.choices(rule).items()
             },
         )
-    settings = len(published.search) // len(published.methods())
     section = _section(published.chosen, views)
     section["notes"].append(
-        f"{settings} settings a method were tried on one seed; those a rule takes were trained again with "
+        f"{published.settings} settings a method were tried on one seed; those a rule takes were trained again with "
         f"{section['seeds']} fresh seeds, which are shown."
     )
     return section
@@ -185,7 +184,7 @@ def _method(label: str, taken: Taken, cases: list[str], style: tuple[str, str]) 
         "colour": style[0],
         "shape": style[1],
         "seeds": [run.start["asked"]["seed"] for run in taken.runs],
-        "round": taken.shown()[-1]["round"],
+        "rounds": [event["round"] for event in taken.shown()],
         "cases": {case: [_mean(values), _deviation(values)] for case, values in by_seed.items()},
         "by_seed": by_seed,
         "clients": [

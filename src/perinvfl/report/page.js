@@ -386,6 +386,7 @@
     const contexts = here.contexts.length && here.contexts.every((n) => n === 1) ? " Every client has one training context." : "";
     byId("clients-told").textContent = `Average over ${here.spectrum.join(", ")} at each client. A client's name shows the whole page for it.${contexts}${many ? " The first 30 clients are listed; the menu above has all." : ""}`;
   }
+  const span = (rounds) => [...new Set([Math.min(...rounds), Math.max(...rounds)])].join("–");
   function plain(value) {
     return Array.isArray(value) ? `[${value.map(plain).join(", ")}]` : typeof value === "number" && !Number.isInteger(value) ? String(+value.toPrecision(4)) : String(value);
   }
@@ -397,7 +398,7 @@
       const differs = new Set(values.filter((value) => value !== "")).size > 1;
       return element("tr", {}, element("th", { scope: "row" }, key), ...values.map((value) => element("td", {}, differs ? element("strong", {}, value) : value)));
     });
-    rows.unshift(element("tr", {}, element("th", { scope: "row" }, "round shown"), ...methods.map((method) => element("td", {}, String(method.round)))),
+    rows.unshift(element("tr", {}, element("th", { scope: "row" }, "round shown"), ...methods.map((method) => element("td", {}, span(method.rounds)))),
       element("tr", {}, element("th", { scope: "row" }, "seeds"), ...methods.map((method) => element("td", {}, method.seeds.join(", ")))),
       element("tr", {}, element("th", { scope: "row" }, "from"), ...methods.map((method) => element("td", {}, method.paper_name))));
     byId("settings").replaceChildren(element("thead", {}, element("tr", {}, ...["Setting", ...methods.map((m) => m.name)].map((text) => element("th", { scope: "col" }, text)))), element("tbody", {}, ...rows));
@@ -505,9 +506,9 @@
   byId("csv-all").addEventListener("click", () => {
     const lines = [["rule", "method", "test_context", "client", "seed", "round", "value", "deviation_over_seeds"]];
     for (const one of section().views) for (const method of one.methods) for (const { name } of section().cases) {
-      lines.push([one.rule, method.name, name, "mean", "mean", method.round, method.cases[name][0], method.cases[name][1]]);
-      method.by_seed[name].forEach((value, at) => lines.push([one.rule, method.name, name, "mean", method.seeds[at], method.round, value, ""]));
-      method.clients.forEach((values, at) => lines.push([one.rule, method.name, name, section().clients[at], "mean", method.round, values[name], ""]));
+      lines.push([one.rule, method.name, name, "mean", "mean", span(method.rounds), method.cases[name][0], method.cases[name][1]]);
+      method.by_seed[name].forEach((value, at) => lines.push([one.rule, method.name, name, "mean", method.seeds[at], method.rounds[at], value, ""]));
+      method.clients.forEach((values, at) => lines.push([one.rule, method.name, name, section().clients[at], "mean", span(method.rounds), values[name], ""]));
     }
     save(`${section().experiment}-numbers.csv`, lines);
   });

@@ -1,0 +1,100 @@
+"""Write the tables of docs/*.md from the published records: python scripts/make_doc_tables.py [--check]
+
+A table stands between <!-- table: NAME --> and <!-- end of table -->; TABLES below says what NAME means.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from perinvfl.published import Published, read_published
+from perinvfl.tables import Row, published_table
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"(<!-- table: (?P<name>[^>]+?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing, and fail where a table is out of date")
+    given = parser.parse_args(arguments)
+    stale = []
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        old = path.read_text(encoding="utf-8")
+        new = BLOCK.sub(lambda found: f"{found[1]}{_made(found['name'])}{found[3]}", old)
+        if new != old:
+            stale.append(path.name)
+            if not given.check:
+                path.write_text(new, encoding="utf-8")
+    if stale:
+        print(f"{'Out of date' if given.check else 'Written'}: {', '.join(stale)}")
+    return int(given.check and bool(stale))
+
+
+def _made(name: str) -> str:
+    kind, _, folder = name.partition(" ")
+    return "\n" + "\n".join(KINDS[kind](read_published(ROOT / "results" / folder))) + "\n\n"
+
+
+def by_rule(records: Published) -> list[str]:
+    """The paper's average, and what each rule takes."""
+    tables = {rule: _measured(records, rule) for rule in ("oracle", "source", "leave-one-client-out")}
+    lines = _header("method", "paper", "oracle", "its worst case", "oracle, last round", *list(tables)[1:])
+    for method, row in tables["oracle"].items():
+        others = [_percent(tables[rule][method].average) for rule in list(tables)[1:]]
+        lines.append(
+            _line(
+                method,
+                _percent(row.paper_average),
+                _percent(row.average),
+                _percent(row.worst),
+                _percent(row.last_round),
+                *others,
+            )
+        )
+    return lines
+
+
+def on_one_nu(records: Published) -> list[str]:
+    """The ablation: oracle, each case at the ends, and ν beside it."""
+    lines = _header("method", "paper", "average", "worst case", "its ν", "last round")
+    for method, row in _measured(records, "oracle").items():
+        numbers = (row.paper_average, row.average, row.worst, row.of_global, row.last_round)
+        lines.append(_line(method, *map(_percent, numbers)))
+    return lines
+
+
+def honest(records: Published) -> list[str]:
+    """What the rule without test data takes, and the price in distribution."""
+    lines = _header(
+        "method", "average of p_test 0.1 … 0.5", "worst of them", "its global model", "in distribution, p = 0.9"
+    )
+    for method, row in _measured(records, "worst-inferred-context").items():
+        within = row.cases["0.9"][0] if "0.9" in row.cases else None
+        lines.append(_line(method, *map(_percent, (row.average, row.worst, row.of_global, within))))
+    return lines
+
+
+KINDS: dict[str, Callable[[Published], list[str]]] = {"by-rule": by_rule, "one-nu": on_one_nu, "honest": honest}
+
+
+def _measured(records: Published, rule: str) -> dict[str, Row]:
+    return {row.method: row for row in published_table(records, rule).rows if row.kind != "paper"}
+
+
+def _header(*names: str) -> list[str]:
+    return [_line(*names), "|---" * len(names) + "|"]
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _percent(number: float | None) -> str:
+    return "" if number is None else f"{number:.2f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -39,8 +39,9 @@ RULE_WORDS = {
         "looks at no test context."
     ),
     "oracle": (
-        "For each method, the setting and the round with the best worst-case accuracy over the shifted test "
-        "contexts themselves. Nobody could know this beforehand: read it as a bound on what tuning can give."
+        "For each method, the setting with the best worst-case accuracy over the shifted test contexts themselves, "
+        "each run stopped at its best round. Nobody could know this beforehand: read it as a bound on what tuning can "
+        "give."
     ),
 }
 MOST_CLIENT_CURVES = 12  # clients that get learning curves of their own

@@ -77,7 +77,11 @@ def honest(records: Published) -> list[str]:
     return lines
 
 
-KINDS: dict[str, Callable[[Published], list[str]]] = {"by-rule": by_rule, "one-nu": on_one_nu, "honest": honest}
+KINDS: dict[str, Callable[[Published], list[str]]] = {
+    "by-rule": by_rule,
+    "one-nu": on_one_nu,
+    "honest": honest,
+}
 
 
 def _measured(records: Published, rule: str) -> dict[str, Row]:

@@ -11,10 +11,11 @@ from perinvfl import train as training_room
 from perinvfl.cli import call
 from perinvfl.experiment import read_experiment
 from perinvfl.groups import balanced_accuracy, constant_hits, pooled, worst_group_accuracy
-from perinvfl.records import find_runs, read_run
+from perinvfl.records import Run, find_runs, read_run
 from perinvfl.reproduce import main as reproduce
 from perinvfl.select import worst_test_accuracy
 from perinvfl.simulate import fastest
+from perinvfl.tables import _global_average
 from perinvfl.train import Plain, train
 
 ROOT = Path(__file__).parent.parent
@@ -174,3 +175,14 @@ def test_the_published_experiment_at_a_tiny_size(tmp_path: Path, capsys: pytest.
         assert [row["method"] for row in table["rows"]] == ["Majority class", "FedAvg", "IRM-FT"]
         assert table["seeds"] == 2
     assert reproduce([*arguments[:3], "--seeds", "one"]) == 2
+
+
+def test_the_global_model_stands_beside_personal_ones_by_the_same_score() -> None:
+    counts = {"0.1": [[3, 1, 2, 2], [4, 4, 1, 1]]}  # client by group: landbirds on land and water, waterbirds likewise
+    right = {"0.1": [[3, 0, 1, 1], [2, 4, 0, 1]]}
+    start = {"event": "start", "notes": {"groups": {"counts": counts}}}
+    event = {"event": "evaluation", "round": 10, "personal": {"0.1": [1.0, 1.0]}, "global": {"0.1": [5 / 8, 7 / 10]}}
+    run = Run(Path("."), [start, event | {"global groups": right}])
+    balanced = ((3 / 4 + 2 / 4) / 2 + (6 / 8 + 1 / 2) / 2) / 2
+    assert _global_average([run], ("0.1",), [10], "balanced") == pytest.approx(100 * balanced)
+    assert _global_average([run], ("0.1",), [10], "accuracy") == pytest.approx(100 * (5 / 8 + 7 / 10) / 2)

@@ -16,6 +16,7 @@ from perinvfl.published import (
     LONGER,
     SEARCH,
     Published,
+    default_rule,
     method_of,
     read_published,
     setting_of,
@@ -280,6 +281,21 @@ def test_its_table_stands_a_client_with_nothing_wrong(
             assert not [case for case in row["cases"] if case.startswith("validation")]
 
 
+def test_the_honest_rule_is_the_default_where_it_can_judge_every_method(
+    made: tuple[Path, Published, list[str]], judged: tuple[Path, Published]
+) -> None:
+    assert default_rule(judged[1]) == "worst-inferred-context"
+    assert default_rule(made[1]) == default_rule(judged[1], made[1]) == "oracle"
+    partly = copy.deepcopy(judged[1])
+    for run in partly.chosen:
+        if method_of(run) == "FedAvg":
+            for event in run.evaluations:
+                for kind in ("global", "personal"):
+                    event.get(kind, {}).pop("validation wrong", None)
+                    event.get(kind, {}).pop("validation right", None)
+    assert default_rule(partly) == "oracle"
+
+
 @pytest.mark.parametrize("rule", ["oracle", "source"])
 def test_figures_show_what_the_table_tells(rule: str, made: tuple[Path, Published, list[str]], tmp_path: Path) -> None:
     folder, published, _ = made
@@ -309,6 +325,9 @@ def test_figures_show_what_the_table_tells(rule: str, made: tuple[Path, Publishe
         ("data", {"grayscale": True}),
         ("model", {"blind_to": "rotations"}),
         ("contexts", {"use": "discount"}),
+        ("data", {"middle": [0.4, 0.8]}),
+        ("algorithm", {"agreement": 0.8}),
+        ("algorithm", {"personal_part": "head"}),
     ],
 )
 def test_the_papers_rows_stand_beside_its_own_data_alone(

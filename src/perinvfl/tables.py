@@ -20,7 +20,7 @@ from perinvfl.groups import (
     pooled,
     worst_group_accuracy,
 )
-from perinvfl.paper import CASES, LAW, TABLES
+from perinvfl.paper import CASES, LAW, METHODS, TABLES
 from perinvfl.published import Published
 from perinvfl.records import Run, evaluations_at, mean_known
 from perinvfl.select import rule_named
@@ -137,7 +137,7 @@ def published_table(published: Published, rule_name: str, score: Score = "accura
         last = _method_rows(benchmark, method, last_runs, spectrum, score=score)[0]
         rounds = choice.rounds(len(runs))
         row, *paper = _method_rows(benchmark, method, runs, spectrum, rounds, score)
-        of_global = _global_average(runs, spectrum, rounds) if score == "accuracy" else None
+        of_global = _global_average(runs, spectrum, rounds, score)
         rows += [dataclasses.replace(row, rounds=rounds, last_round=last.average, of_global=of_global), *paper]
     beyond = tuple(case for case in rows[0].cases if case not in spectrum)
     stopped = "where each run is best by the rule" if rule.own_rounds else "the one the rule takes"
@@ -160,10 +160,14 @@ def several_tables(name: str, published: dict[str, Published], rule_name: str) -
     return Table(name, rows, spectrum, beyond, first.rule, first.notes, first.score)
 
 
-def _global_average(runs: list[Run], spectrum: tuple[str, ...], rounds: Sequence[int]) -> float | None:
+def _global_average(runs: list[Run], spectrum: tuple[str, ...], rounds: Sequence[int], score: Score) -> float | None:
     events = evaluations_at(runs, rounds)
     if not all("personal" in event and "global" in event for event in events):
         return None
+    if score != "accuracy":
+        there = [run.start["notes"]["groups"]["counts"] for run in runs]
+        pairs = [(event["global groups"], counts) for event, counts in zip(events, there, strict=True)]
+        return 100 * statistics.fmean(GROUP_SCORES[score](r[case], n[case]) for r, n in pairs for case in spectrum)
     return 100 * statistics.fmean(mean_known(event["global"][case]) for event in events for case in spectrum)
 
 
@@ -318,8 +322,9 @@ def as_published(run: Run) -> bool:
         return False
     if asked["model"].get("blind_to", "nothing") != "nothing":
         return False
-    # The paper's experiments take L_INV = IRM.
-    return not asked["data"].get("grayscale", False) and asked["algorithm"].get("invariance", "irm") == "irm"
+    if any(asked["algorithm"].get(key, value) != value for key, value in METHODS.items()):
+        return False
+    return not asked["data"].get("grayscale", False) and not asked["data"].get("middle")
 
 
 def cells(table: Table) -> tuple[list[str], list[tuple[str, list[str]]]]:

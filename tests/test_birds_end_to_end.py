@@ -160,7 +160,7 @@ def test_the_published_experiment_at_a_tiny_size(tmp_path: Path, capsys: pytest.
     """The very file, with drawn birds: two methods of it are enough to show that every stage takes photographs."""
     text = (ROOT / "experiments" / "waterbird.toml").read_text()
     head, *methods = text.split("[[algorithm]]")
-    assert len(methods) == 11
+    assert len(methods) == 12
     chosen = [entry for entry in methods if 'name = "fedavg"' in entry or 'name = "irm_ft"' in entry]
     (tmp_path / "waterbird.toml").write_text("[[algorithm]]".join([head, *chosen]))
     small = ['data.benchmark="drawn_birds"', "data.size=32", "data.holdout=10", "model.width=4", "training.rounds=2"]

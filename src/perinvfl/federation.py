@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 from torch import Tensor
 
 from perinvfl.errors import UserError
-from perinvfl.views import AS_IT_IS, Augmentation
+from perinvfl.images import AS_IT_IS, Augmentation
 
 Task = Literal["binary", "multiclass", "regression"]
 # What inferred contexts are for. In all but "given", a training context is 2 · (given context) + (whether the

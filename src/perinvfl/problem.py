@@ -12,9 +12,9 @@ from torch import Tensor
 from perinvfl import optimizers, risks, tree
 from perinvfl.contexts import class_log_odds, given_context, reference_answer, shortcut_log_odds
 from perinvfl.federation import ContextUse, Split, Task
+from perinvfl.images import AS_IT_IS, Augmentation, augmented
 from perinvfl.models import Model
 from perinvfl.tree import Params
-from perinvfl.views import AS_IT_IS, Augmentation, augmented
 
 Number = float | Tensor
 # (logits, y, context) -> (what is minimised, what is told about it)

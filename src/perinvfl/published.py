@@ -107,7 +107,7 @@ class Published:
         for run in self.search:
             seen = view(RULES[rule_name], setting_of(run), [run])
             if seen is not None:
-                runs.append(_as(run, label_of(run), max(seen.scores, key=lambda round: seen.scores[round])))
+                runs.append(_as(run, label_of(run), seen.round))
         return runs
 
 

@@ -13,9 +13,9 @@ from perinvfl.algorithms.fedavg import FedAvg
 from perinvfl.contexts import ContextSettings, is_wrong, soft_shares, split_context
 from perinvfl.errors import UserError
 from perinvfl.federation import Federation, Split
+from perinvfl.images import without_middle
 from perinvfl.models import Model, ModelSettings
 from perinvfl.simulate import Simulation, Training
-from perinvfl.views import without_middle
 
 RIGHT, WRONG = "validation right", "validation wrong"
 

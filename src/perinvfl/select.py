@@ -21,13 +21,23 @@ class View:
     of_each: tuple[dict[int, float], ...]  # the same of each run
 
     @property
-    def best(self) -> float:
-        return max(self.scores.values())
+    def round(self) -> int:
+        """The best round, one for all runs; the first of equals."""
+        return _first_best(self.scores)
 
     @property
-    def best_of_each(self) -> float:
+    def best(self) -> float:
+        return self.scores[self.round]
+
+    @property
+    def own_rounds(self) -> tuple[int, ...]:
+        """The best round of each run."""
+        return tuple(map(_first_best, self.of_each))
+
+    @property
+    def own_best(self) -> float:
         """The mean score of runs that are stopped each at its own best round."""
-        return fmean(max(scores.values()) for scores in self.of_each)
+        return fmean(scores[round] for scores, round in zip(self.of_each, self.own_rounds, strict=True))
 
 
 @dataclass(frozen=True)
@@ -139,14 +149,14 @@ def choose(views: Sequence[View], own_rounds: bool = False) -> Choice:
     if not views:
         raise UserError("No record here holds what this rule looks at.")
     last = max(views, key=lambda seen: seen.scores[max(seen.scores)])
-    best = max(views, key=lambda seen: seen.best_of_each if own_rounds else seen.best)
+    best = max(views, key=lambda seen: seen.own_best if own_rounds else seen.best)
     return Choice(
         best.setting,
-        _first_best(best.scores),
-        best.best_of_each if own_rounds else best.best,
+        best.round,
+        best.own_best if own_rounds else best.best,
         last.setting,
         last.scores[max(last.scores)],
-        tuple(map(_first_best, best.of_each)) if own_rounds else (),
+        best.own_rounds if own_rounds else (),
     )
 
 

@@ -20,8 +20,8 @@ from perinvfl.data.constant import constant_guesses, constant_scores
 from perinvfl.errors import UserError
 from perinvfl.federation import Federation, Split
 from perinvfl.hyper import check_bounds, hyper
+from perinvfl.images import Augmentation
 from perinvfl.seeding import generator
-from perinvfl.views import Augmentation
 
 LAND, WATER = 0, 1  # sides; a class is called by the side it belongs to: landbirds 0, waterbirds 1
 SIDES = ("land", "water")

@@ -20,8 +20,8 @@ from perinvfl.data.sources import Digits, embedded_digits, official_digits
 from perinvfl.errors import UserError
 from perinvfl.federation import Federation, Split
 from perinvfl.hyper import check_bounds, hyper
+from perinvfl.images import Augmentation
 from perinvfl.seeding import generator
-from perinvfl.views import Augmentation
 
 DigitBenchmark = Literal["rc_mnist", "rc_fmnist"]
 

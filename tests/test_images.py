@@ -11,10 +11,10 @@ from perinvfl.data.birds import BirdSettings
 from perinvfl.data.drawn import DrawnSettings, drawn_federation
 from perinvfl.data.random import random_federation
 from perinvfl.errors import UserError
+from perinvfl.images import EDGE, GREY, RADII, Augmentation, augmented, in_middle, without_middle
 from perinvfl.models import ModelSettings
 from perinvfl.reference import _shown, infer_contexts
 from perinvfl.simulate import Training
-from perinvfl.views import EDGE, GREY, RADII, Augmentation, augmented, in_middle, without_middle
 
 
 def test_views_are_flips_and_shifts_mirrored_at_the_edge() -> None:

@@ -1,6 +1,7 @@
 """Write the tables of docs/*.md from the published records: python scripts/make_doc_tables.py [--check]
 
-A table stands between <!-- table: NAME --> and <!-- end of table -->; NAME is a kind out of KINDS below, and a folder of results/.
+A table stands between <!-- table: NAME --> and <!-- end of table -->; NAME is a kind out of KINDS below and a folder of
+results/.
 """
 
 import argparse

@@ -302,6 +302,19 @@ def test_a_rare_class_counts_with_even_classes() -> None:
     assert found[False] < 0.2 and found[True] == pytest.approx(0.69, abs=0.05)  # P(N(1/2, 1) > 0)
 
 
+def test_held_out_data_is_sorted_by_class_too_where_classes_count_alike() -> None:
+    plain, even = (infer(small(), using("judge", even_classes=even)).inferred for even in (False, True))
+    assert list(even) == [f"validation {side}, class {c}" for side in ("right", "wrong") for c in (0, 1)]
+    for data in (plain, even):
+        there = torch.stack([split.context >= 0 for split in data.values()])
+        held_out = small().validation
+        assert held_out is not None
+        assert torch.equal(there.sum(0), (held_out.context >= 0).long())  # each sample once, padding never
+    for name, split in even.items():
+        assert set(split.y[split.context >= 0].tolist()) <= {float(name[-1])}
+    assert any((split.context >= 0).any() for name, split in even.items() if "wrong" in name)
+
+
 # The stage -----------------------------------------------------------------------------------------------------
 
 

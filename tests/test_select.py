@@ -99,6 +99,22 @@ def test_the_worst_inferred_context_is_the_worse_of_the_means_over_clients() -> 
     assert rule.score(evaluation(10, 0.5, {"0.1": 0.9}), ["0.1"]) is None
 
 
+def test_classes_that_count_alike_are_averaged_within_a_side() -> None:
+    rule = RULES["worst-inferred-context"]
+
+    def score(common_right: float, rare_right: float | None, common_wrong: float, rare_wrong: float) -> float | None:
+        event = evaluation(10, 0.5, {"0.1": 0.0})
+        cases = {"validation right, class 0": common_right, "validation right, class 1": rare_right}
+        cases |= {"validation wrong, class 0": common_wrong, "validation wrong, class 1": rare_wrong}
+        event["personal"] = {case: [value, None] for case, value in cases.items()}  # the second client has none of them
+        return rule.score(event, ["0.1"])
+
+    assert score(1.0, 0.0, 1.0, 0.0) == pytest.approx(0.5)  # a constant, however common what it says
+    assert score(0.9, 0.7, 0.6, 0.8) == pytest.approx(0.7)
+    assert score(0.4, 0.2, 0.6, 0.8) == pytest.approx(0.3)
+    assert score(0.9, None, 0.9, 0.95) == pytest.approx(0.9)  # nobody has a rare one that was right
+
+
 def test_the_worst_inferred_context_judges_the_personal_models_where_there_are_any() -> None:
     event = inferred(10, [0.9], [0.6], {})
     event["global"] = {"validation right": [0.1], "validation wrong": [0.1]}

@@ -51,7 +51,7 @@ def infer_contexts(
         train=train._replace(context=context),
         contexts=2 * federation.contexts if settings.use == "balance" else federation.contexts,
         split=settings.use,
-        inferred=_sorted_validation(simulation, federation.validation, shown.validation),
+        inferred=_sorted_validation(simulation, federation, shown.validation),
         infer_every=settings.every,
         notes={**federation.notes, "reference": {"wrong": [round(share, 4) for share in wrong_shares]}},
     )
@@ -90,15 +90,21 @@ def train_reference(
     return simulation
 
 
-def _sorted_validation(simulation: Simulation, held_out: Split | None, shown: Split | None) -> dict[str, Split]:
-    """Held-out data as two tests that share their inputs: where the reference model is right, and where it is wrong."""
+def _sorted_validation(simulation: Simulation, federation: Federation, shown: Split | None) -> dict[str, Split]:
+    """Held-out data as tests that share their inputs: where the reference model is right, and where it is wrong.
+
+    Each class by itself where classes count alike: else a constant that names the common one would look good in both.
+    """
+    held_out = federation.validation
     if held_out is None or shown is None:
         return {}
-    wrong = is_wrong(simulation.federation.task, _predict(simulation, shown), held_out.y)
+    wrong = is_wrong(federation.task, _predict(simulation, shown), held_out.y)
+    sides = {RIGHT: ~wrong, WRONG: wrong}
+    if federation.even_classes:
+        sides = {f"{name}, class {c}": side & (held_out.y == c) for name, side in sides.items() for c in (0, 1)}
     real = held_out.context >= 0
     return {
-        RIGHT: held_out._replace(context=torch.where(real & ~wrong, held_out.context, -1)),
-        WRONG: held_out._replace(context=torch.where(real & wrong, held_out.context, -1)),
+        name: held_out._replace(context=torch.where(real & side, held_out.context, -1)) for name, side in sides.items()
     }
 
 

@@ -77,11 +77,15 @@ def left_out_accuracy(event: Event, spectrum: Sequence[str]) -> float | None:
 def worst_inferred_accuracy(event: Event, spectrum: Sequence[str]) -> float | None:
     """The worse of two accuracies on the clients' own held-out data: where a reference model is right, and where wrong.
 
-    Needs no test data. At any strength of the shortcut a model's accuracy lies between the two.
+    Needs no test data. At any strength of the shortcut a model's accuracy lies between the two. Where classes count
+    alike there are cases for each, and an accuracy is the mean over them.
     """
-    cases = [_lead(event)[case] for case in ("validation right", "validation wrong") if case in _lead(event)]
-    known = [[value for value in values if value is not None] for values in cases]  # a client may have none wrong
-    return min(fmean(values) for values in known) if known and all(known) else None
+    of_sides = []
+    for side in ("validation right", "validation wrong"):
+        cases = [values for name, values in _lead(event).items() if name.startswith(side)]
+        known = [[value for value in values if value is not None] for values in cases]  # a client may have none wrong
+        of_sides.append([fmean(values) for values in known if values])
+    return min(map(fmean, of_sides)) if all(of_sides) else None
 
 
 def worst_test_accuracy(event: Event, spectrum: Sequence[str]) -> float | None:

@@ -13,7 +13,7 @@ import math
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -152,18 +152,61 @@ def _convolve_by_products(h: Tensor, weight: Tensor, stride: int) -> Tensor:
     Under vmap a convolution becomes one with as many groups as there are models, which libraries do slowly; a product
     becomes a batched product, which they do well. The result does not depend on the order of other work.
     """
-    kernel = weight.shape[-1]
+    if stride == 1 and weight.shape[-1] > 1:
+        made: Tensor = _SameSize.apply(h, weight)[0]
+        return made
+    return _product(_patches(h, weight.shape[-1], stride), _as_matrix(weight))
+
+
+class _SameSize(torch.autograd.Function):
+    """A convolution by products that keeps the size, with a gradient that is one too.
+
+    The gradient of taking patches apart would be as many sums over the image as a patch has places.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        patches = _patches(h, weight.shape[-1], 1)
+        return _product(patches, _as_matrix(weight)), patches
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(inputs[1], output[1])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+        weight, patches = ctx.saved_tensors
+        ins, kernel = weight.shape[1:3]
+        of_weight = gradient.flatten(0, 2).T @ patches.flatten(0, 2)
+        turned = weight.flip(2, 3).transpose(0, 1)
+        of_h = _product(_patches(gradient, kernel, 1), _as_matrix(turned))
+        return of_h, of_weight.unflatten(1, (kernel, kernel, ins)).permute(0, 3, 1, 2)
+
+
+def _patches(h: Tensor, kernel: int, stride: int) -> Tensor:
+    """[B, H, W, C] -> [B, H', W', kernel * kernel * C], padded so that stride 1 keeps the size.
+
+    First along lines, then along columns: fewer and longer pieces are copied.
+    """
     reach = kernel // 2
     height, width = ((side - 1) // stride + 1 for side in h.shape[1:3])
-    padded = F.pad(h, (0, 0, reach, reach, reach, reach)) if reach else h
-    patches = [
-        padded[:, i : i + stride * (height - 1) + 1 : stride, j : j + stride * (width - 1) + 1 : stride]
-        for i in range(kernel)
-        for j in range(kernel)
-    ]
-    columns = (torch.cat(patches, -1) if reach else patches[0]).flatten(0, 2)  # [B * H' * W', k * k * C]
-    matrix = weight.permute(0, 2, 3, 1).flatten(1)  # [O, k * k * C]
-    return (columns @ matrix.T).unflatten(0, (h.shape[0], height, width))
+    if not reach:
+        return h[:, ::stride, ::stride]
+    padded = F.pad(h, (0, 0, reach, reach, reach, reach))
+    along = torch.cat([padded[:, :, j : j + stride * (width - 1) + 1 : stride] for j in range(kernel)], -1)
+    return torch.cat([along[:, i : i + stride * (height - 1) + 1 : stride] for i in range(kernel)], -1)
+
+
+def _as_matrix(weight: Tensor) -> Tensor:
+    """[O, C, k, k] -> [O, k * k * C], as patches are laid out."""
+    return weight.permute(0, 2, 3, 1).flatten(1)
+
+
+def _product(patches: Tensor, matrix: Tensor) -> Tensor:
+    return (patches.flatten(0, 2) @ matrix.T).unflatten(0, patches.shape[:3])
 
 
 def _group_norm(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -325,7 +325,12 @@ def test_rare_classes_are_told_by_balanced_accuracy(browser: Browser, tmp_path: 
     assert call(["report", str(run.folder), "-o", str(tmp_path / "r.html")]) == 0
     want = 100 * fmean(run.evaluations[-1]["balanced"][case] for case in run.start["spectrum"])
     with opened(browser, tmp_path / "r.html") as page:
-        assert page.locator("#numbers thead th").all_inner_texts()[3] == "Balanced"
-        assert float(cells(page, "numbers")["FedAvg"][2]) == pytest.approx(want, abs=0.006)
-        assert cells(page, "numbers")["Constant answer"][2] == "50.00"
+        assert page.locator("#numbers thead th").all_inner_texts()[3] == "Plain accuracy"
+        rows = cells(page, "numbers")
+        assert float(rows["FedAvg"][0]) == pytest.approx(want, abs=0.006)
+        assert rows["Constant answer"][0] == "50.00"
+        for name, scores in (("FedAvg", run.evaluations[-1]["global"]), ("Constant answer", run.start["notes"]["constant"])):
+            plain = 100 * fmean(fmean(scores[case]) for case in run.start["spectrum"])
+            assert float(rows[name][2]) == pytest.approx(plain, abs=0.006)
+        assert page.locator("#h-spectrum").inner_text() == "Class-balanced accuracy under shift"
         assert page.locator("#h-diagnosis").is_visible()

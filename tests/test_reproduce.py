@@ -22,7 +22,7 @@ from perinvfl.published import (
     setting_of,
 )
 from perinvfl.records import pack, read_packed
-from perinvfl.reproduce import reproduce
+from perinvfl.reproduce import main, reproduce
 from perinvfl.select import RULES, view
 from perinvfl.tables import as_published, published_table
 
@@ -337,3 +337,18 @@ def test_the_papers_rows_stand_beside_its_own_data_alone(
     assert as_published(run)
     run.start["asked"].setdefault(part, {}).update(change)
     assert not as_published(run)
+
+
+def test_one_row_of_a_table_is_the_same_as_among_the_others(
+    made: tuple[Path, Published, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, published, _ = made
+    asked = [str(folder / "small.toml"), "--out", str(tmp_path), "--trials", "3", "--finalists", "2", "--seeds", "101"]
+    assert main([*asked, "--only", "PerInvFL"]) == 0
+    alone = read_published(tmp_path)
+    assert alone.methods() == ["PerInvFL"]
+    ids = {run.start["id"] for run in published.search if method_of(run) == "PerInvFL"}
+    assert {run.start["id"] for run in alone.search} == ids
+    capsys.readouterr()
+    assert main([*asked, "--only", "Perinvfl"]) == 2
+    assert 'error: --only "Perinvfl": small has FedAvg, PerInvFL, Shape only.' in capsys.readouterr().err

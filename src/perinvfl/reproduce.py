@@ -130,6 +130,8 @@ def _planned(given: argparse.Namespace) -> tuple[Experiment, Effort]:
         smaller = REDUCED_PHOTOGRAPHS if experiment.trials[0].model.kind == "resnet18" else REDUCED_DIGITS
         experiment = read_experiment(given.file, [*smaller, *given.set])
         effort = dataclasses.replace(REDUCED, leave_out=effort.leave_out)
+    if given.only:
+        experiment = _only(experiment, given.only)
     named = {key: getattr(given, key) for key in ("trials", "finalists") if getattr(given, key) is not None}
     if given.seeds is not None:
         try:
@@ -137,6 +139,14 @@ def _planned(given: argparse.Namespace) -> tuple[Experiment, Effort]:
         except ValueError:
             raise UserError(f"--seeds {given.seeds}: must be whole numbers with commas between them.") from None
     return experiment, dataclasses.replace(effort, **named)
+
+
+def _only(experiment: Experiment, methods: Sequence[str]) -> Experiment:
+    known = list(dict.fromkeys(trial.label for trial in experiment.trials))
+    for method in methods:
+        if method not in known:
+            raise UserError(f'--only "{method}": {experiment.name} has {", ".join(known)}.')
+    return dataclasses.replace(experiment, trials=tuple(t for t in experiment.trials if t.label in methods))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -147,6 +157,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--finalists", type=int, help="settings of each method tried with each client left out")
     parser.add_argument("--trials", type=int, help="settings of each method in the search")
     parser.add_argument("--seeds", help="fresh seeds for the settings chosen, such as 101,102,103")
+    parser.add_argument("--only", action="append", default=[], metavar="METHOD", help="this row of the table alone")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="replace one setting")
     parser.add_argument("--together", type=int, default=64, help="most trials in one program")
     given = parser.parse_args(arguments)

@@ -53,7 +53,7 @@ def spectrum_chart(scene: Scene) -> alt.TopLevelMixin:
     """Accuracy against p_test; the paper's numbers dashed."""
     values = spectrum_values(scene)
     shift = "as the shortcut stops holding" if scene.table.benchmark in SHORTCUTS else "by test case"
-    title = f"{scene.title}: accuracy {shift}"
+    title = f"{scene.title}: {scene.measure} {shift}"
     told = f"{_sentence(scene.when)}, {_averaged(scene)}"
     compared = any(value["source"] == "the paper" for value in values)
     x = _case_axis(scene)
@@ -79,7 +79,7 @@ def learning_chart(scene: Scene) -> alt.TopLevelMixin:
     """Accuracy against the round, over the shifted cases and as in training."""
     values = learning_values(scene)
     panels = list(dict.fromkeys(value["panel"] for value in values))
-    title, told = f"{scene.title}: accuracy in the course of training", _averaged(scene).capitalize()
+    title, told = f"{scene.title}: {scene.measure} in the course of training", _averaged(scene).capitalize()
     x = alt.X("round:Q", title="Round", scale=alt.Scale(nice=False, zero=True), axis=alt.Axis(tickCount=5, grid=False))
     if scene.crowded:
         shown = [value for value in values if value["method"] != "Constant"]
@@ -108,7 +108,7 @@ def learning_chart(scene: Scene) -> alt.TopLevelMixin:
 
 def clients_chart(scene: Scene) -> alt.TopLevelMixin:
     """Accuracy over the shifted cases, client by client; of many clients, one tick each."""
-    title = f"{scene.title}: accuracy of each client on shifted data"
+    title = f"{scene.title}: {scene.measure} of each client on shifted data"
     told = [f"Percent, {scene.when}, mean over {scene.shifted}. Dotted: a constant answer"]
     label_width = min(210, 7 * max(map(len, scene.methods)))
     names = alt.Axis(labelLimit=label_width + 10, ticks=False, domain=False)
@@ -276,7 +276,7 @@ def _accuracy_axis(values: Values, field: str = "accuracy") -> alt.Y:
 
 
 def _case_axis(scene: Scene) -> alt.X:
-    cases = list(scene.table.rows[0].cases)
+    cases = scene.cases
     title = _sentence(_across(scene))
     if all(map(is_number, cases)):
         scale = alt.Scale(zero=False, nice=False, padding=8)
@@ -293,7 +293,7 @@ def _across(scene: Scene) -> str:
 def _training_range(scene: Scene) -> list[alt.Chart]:
     """A shade over the p of the training contexts, where the benchmark has such a thing."""
     asked = next(iter(scene.runs.values()))[0].start["asked"]["data"].get("p_train")
-    if not asked or not all(map(is_number, scene.table.rows[0].cases)):
+    if not asked or not all(map(is_number, scene.cases)):
         return []
     trained = [p for client in asked for p in (client if isinstance(client, list) else [client])]
     shade = alt.Chart(alt.Data(values=[{"low": min(trained), "high": max(trained), "words": "training"}]))

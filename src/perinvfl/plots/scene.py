@@ -10,13 +10,14 @@ from typing import Any
 
 from perinvfl.errors import UserError
 from perinvfl.folds import join_folds
+from perinvfl.groups import class_balanced, has_groups
 from perinvfl.naming import client_names
 from perinvfl.records import Event, Run, mean_known
 from perinvfl.tables import Table, make_table
 
 Values = list[dict[str, Any]]
 
-TITLES = {"rc_mnist": "RC-MNIST", "rc_fmnist": "RC-FMNIST", "waterbird": "Waterbird"}
+TITLES = {"rc_mnist": "RC-MNIST", "rc_fmnist": "RC-FMNIST", "waterbird": "WaterBird"}
 SHORTCUTS = {"rc_mnist": "colour", "rc_fmnist": "colour", "waterbird": "background"}
 
 # Colours of Okabe & Ito and of Tol, apart for colour-blind eyes; the shape of the points tells methods apart as well.
@@ -55,6 +56,16 @@ class Scene:
     @property
     def title(self) -> str:
         return TITLES.get(self.table.benchmark, self.table.benchmark)
+
+    @property
+    def measure(self) -> str:
+        return "accuracy" if self.table.score == "accuracy" else "class-balanced accuracy"
+
+    @property
+    def cases(self) -> list[str]:
+        """Test cases along an axis: of a shift in numbers those that are numbers, and not the same on other samples."""
+        cases = list(self.table.rows[0].cases)
+        return [case for case in cases if is_number(case)] if all(map(is_number, self.table.spectrum)) else cases
 
     @property
     def clients(self) -> int:
@@ -97,7 +108,9 @@ def look_at(runs: Sequence[Run], when: str = "last round") -> Scene:
     if runs and not kept:
         raise UserError("Every run here leaves a client out, which serves to choose settings, not to be shown.")
     kept = join_folds(kept)
-    table = make_table(kept)
+    balanced = any(map(has_groups, kept))
+    table = make_table(kept, "balanced" if balanced else "accuracy")
+    kept = [class_balanced(run) for run in kept]
     if table.errors:
         raise UserError("Figures show accuracy; these runs are a regression, whose errors `perinvfl table` shows.")
     found: dict[str, list[Run]] = {}
@@ -150,7 +163,8 @@ def spectrum_values(scene: Scene) -> Values:
     values = []
     for row in scene.table.rows:
         method = row.method.removesuffix(", paper") if row.kind == "paper" else row.method
-        for case, (mean, deviation) in row.cases.items():
+        for case in (case for case in scene.cases if case in row.cases):
+            mean, deviation = row.cases[case]
             values.append(
                 {
                     "method": method,

@@ -10,6 +10,7 @@ from perinvfl.algorithms import ALGORITHMS
 from perinvfl.diagnose import diagnose
 from perinvfl.errors import UserError
 from perinvfl.folds import join_folds
+from perinvfl.groups import class_balanced, has_groups
 from perinvfl.naming import client_names
 from perinvfl.paper import CASES, TABLES
 from perinvfl.plots.scene import CONSTANT, SHORTCUTS, TITLES, is_number, is_search, styles_of
@@ -55,6 +56,10 @@ class Taken:
     rounds: Sequence[int] = ()
 
     def shown(self) -> list[Event]:
+        return evaluations_at(list(map(class_balanced, self.runs)), self.rounds)
+
+    def as_counted(self) -> list[Event]:
+        """The same with every sample counting alike."""
         return evaluations_at(self.runs, self.rounds)
 
 
@@ -132,6 +137,8 @@ def _published_section(published: Published) -> dict[str, Any]:
 
 
 def _section(runs: list[Run], views: dict[str, tuple[str, dict[str, Taken]]]) -> dict[str, Any]:
+    balanced, as_counted = any(map(has_groups, runs)), runs
+    runs = [class_balanced(run) for run in runs]
     start = runs[0].start
     benchmark, regression = start["asked"]["data"]["benchmark"], start["task"] == "regression"
     cases = list(start["notes"]["constant"])
@@ -143,7 +150,7 @@ def _section(runs: list[Run], views: dict[str, tuple[str, dict[str, Taken]]]) ->
         "benchmark": benchmark,
         "experiment": start["experiment"],
         "unit": "" if regression else "%",
-        "measure": "Mean squared error" if regression else "Accuracy",
+        "measure": "Mean squared error" if regression else "Class-balanced accuracy" if balanced else "Accuracy",
         "larger_is_better": not regression,
         "clients": client_names(start.get("schema", {}).get("clients", ()), start["clients"]),
         "contexts": start["notes"].get("contexts", []),
@@ -154,6 +161,7 @@ def _section(runs: list[Run], views: dict[str, tuple[str, dict[str, Taken]]]) ->
         "trained": _trained_range(start),
         "seeds": max(len(taken.runs) for _, methods in views.values() for taken in methods.values()),
         "constant": _constant(runs, cases, regression),
+        "constant_plain": _constant(as_counted, start["spectrum"], regression)["cases"] if balanced else None,
         "views": [
             {
                 "rule": rule,
@@ -176,6 +184,7 @@ def _method(label: str, taken: Taken, cases: list[str], style: tuple[str, str]) 
     algorithm = asked["algorithm"]["name"]
     known = ALGORITHMS.get(algorithm)
     published = TABLES.get(asked["data"]["benchmark"], {}).get(algorithm) if as_published(taken.runs[0]) else None
+    published = None if has_groups(taken.runs[0]) else published  # the paper counts every bird alike
     by_seed = {case: [_mean(seed[case], factor) for seed in lead] for case in cases}
     return {
         "name": label,
@@ -191,7 +200,7 @@ def _method(label: str, taken: Taken, cases: list[str], style: tuple[str, str]) 
         "clients": [
             {case: _mean([seed[case][client] for seed in lead], factor) for case in cases} for client in range(clients)
         ],
-        "balanced": _balanced(taken, first["spectrum"]),
+        "plain": _plain(taken, first["spectrum"]),
         "shared": _shared(taken, cases, clients, factor),
         "paper": dict(zip(CASES, published, strict=True)) if published and tuple(first["spectrum"]) == CASES else None,
         "curves": _curves(taken, cases, clients, factor),
@@ -201,12 +210,11 @@ def _method(label: str, taken: Taken, cases: list[str], style: tuple[str, str]) 
     }  # fmt: skip
 
 
-def _balanced(taken: Taken, spectrum: list[str]) -> float | None:
-    """Class-balanced accuracy over the shifted contexts, where classes are counted; a constant answer has 50."""
-    found = [
-        event["balanced"][case] for event in taken.shown() for case in spectrum if case in event.get("balanced", {})
-    ]
-    return _mean(found, 100.0)
+def _plain(taken: Taken, spectrum: list[str]) -> float | None:
+    """Accuracy over the shifted contexts with every sample counting alike, where classes do elsewhere on the page."""
+    if not has_groups(taken.runs[0]):
+        return None
+    return _mean([_mean(_lead(event)[case]) for event in taken.as_counted() for case in spectrum], 100.0)
 
 
 def _shared(taken: Taken, cases: list[str], clients: int, factor: float) -> list[dict[str, float | None]] | None:
@@ -222,7 +230,7 @@ def _shared(taken: Taken, cases: list[str], clients: int, factor: float) -> list
 
 def _curves(taken: Taken, cases: list[str], clients: int, factor: float) -> dict[str, Any]:
     """Rounds that every seed has evaluated; by case the mean over clients and, of a few clients, each."""
-    by_round = [{event["round"]: _lead(event) for event in run.evaluations} for run in taken.runs]
+    by_round = [{event["round"]: _lead(event) for event in class_balanced(run).evaluations} for run in taken.runs]
     rounds = sorted(set.intersection(*map(set, by_round)))
 
     def over_seeds(case: str, round: int, client: int | None) -> float | None:

@@ -233,9 +233,11 @@
   const who = () => (state.client < 0 ? `mean over ${section().clients.length} clients` : section().clients[state.client]);
 
   function drawSpectrum() {
-    const here = section(), numeric = here.cases.every((c) => c.p != null) && here.cases.length > 1;
+    const here = section(), known = Object.fromEntries(here.cases.map((c) => [c.name, c.p]));
+    const numeric = here.cases.length > 1 && here.spectrum.every((name) => known[name] != null);
     const place = (index) => (numeric ? here.cases[index].p : index);
-    const order = here.cases.map((_, index) => index).sort((a, b) => place(a) - place(b));
+    const placed = here.cases.map((_, index) => index).filter((index) => place(index) != null); // the rest is in the table
+    const order = placed.sort((a, b) => place(a) - place(b));
     const deviates = state.client < 0 && here.seeds > 1;
     const series = [];
     const count = visible().length;
@@ -290,12 +292,12 @@
   }
 
   // ---------------------------------------------------------------------------------------------------------- tables
-  const COLUMN_AVERAGE = "Average", COLUMN_WORST = "Worst context", COLUMN_BALANCED = "Balanced";
+  const COLUMN_AVERAGE = "Average", COLUMN_WORST = "Worst context", COLUMN_PLAIN = "Plain accuracy";
   function tableRows() {
     const here = section();
-    // Where one class is rare, accuracy alone flatters a constant answer; its class-balanced accuracy is 50.
-    const balanced = state.client < 0 && view().methods.some((method) => method.balanced != null);
-    const columns = [COLUMN_AVERAGE, COLUMN_WORST, ...(balanced ? [COLUMN_BALANCED] : []), ...here.cases.map((c) => c.name)];
+    // Where one class is rare the page shows class-balanced accuracy, of which a constant answer has 50.
+    const plain = state.client < 0 && here.constant_plain != null;
+    const columns = [COLUMN_AVERAGE, COLUMN_WORST, ...(plain ? [COLUMN_PLAIN] : []), ...here.cases.map((c) => c.name)];
     const rows = [];
     const reference = Object.fromEntries(here.cases.map((c) => [c.name, constantOf(c.name)]));
     rows.push({ name: "Constant answer", kind: "reference", values: reference });
@@ -307,7 +309,7 @@
       const shifted = here.spectrum.map((name) => row.values[name]);
       row.values[COLUMN_AVERAGE] = mean(shifted);
       row.values[COLUMN_WORST] = worst(shifted);
-      if (balanced) row.values[COLUMN_BALANCED] = row.kind === "reference" ? 50 : row.kind === "measured" ? row.method.balanced : null;
+      if (plain) row.values[COLUMN_PLAIN] = row.kind === "reference" ? mean(Object.values(here.constant_plain)) : row.method.plain;
     }
     if (state.sort) {
       const { column, down } = state.sort;

@@ -10,7 +10,14 @@ from perinvfl.plots.scene import look_at, spectrum_values
 from perinvfl.records import Run, read_run
 from perinvfl.train import Watch, train
 
-BIRDS = {"benchmark": "drawn_birds", "train_per_client": 12, "test_per_client": 8, "left_over": 6, "size": 16, "birds": 40}
+BIRDS = {
+    "benchmark": "drawn_birds",
+    "train_per_client": 12,
+    "test_per_client": 8,
+    "left_over": 6,
+    "size": 16,
+    "birds": 40,
+}
 
 
 @pytest.fixture(scope="module")

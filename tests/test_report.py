@@ -329,7 +329,10 @@ def test_rare_classes_are_told_by_balanced_accuracy(browser: Browser, tmp_path: 
         rows = cells(page, "numbers")
         assert float(rows["FedAvg"][0]) == pytest.approx(want, abs=0.006)
         assert rows["Constant answer"][0] == "50.00"
-        for name, scores in (("FedAvg", run.evaluations[-1]["global"]), ("Constant answer", run.start["notes"]["constant"])):
+        for name, scores in (
+            ("FedAvg", run.evaluations[-1]["global"]),
+            ("Constant answer", run.start["notes"]["constant"]),
+        ):
             plain = 100 * fmean(fmean(scores[case]) for case in run.start["spectrum"])
             assert float(rows[name][2]) == pytest.approx(plain, abs=0.006)
         assert page.locator("#h-spectrum").inner_text() == "Class-balanced accuracy under shift"

@@ -31,6 +31,10 @@ class Published:
         """How many settings of a method were searched; a method with nothing to search has one."""
         return max(Counter(map(method_of, self.search)).values())
 
+    @property
+    def effort(self) -> str:
+        return f"{self.settings} setting{'s' if self.settings > 1 else ''} a method"
+
     def rules(self) -> list[str]:
         """The rules that find something to look at in these records."""
         return [name for name, rule in RULES.items() if any(view(rule, 0, [run]) for run in self.looked_at(rule))]

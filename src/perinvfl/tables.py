@@ -142,7 +142,7 @@ def published_table(published: Published, rule_name: str, score: Score = "accura
     beyond = tuple(case for case in rows[0].cases if case not in spectrum)
     stopped = "where each run is best by the rule" if rule.own_rounds else "the one the rule takes"
     notes = [
-        f"Rule {rule.name}: {rule.doc}. {published.settings} settings a method on one seed, those chosen measured on "
+        f"Rule {rule.name}: {rule.doc}. {published.effort} on one seed, those chosen measured on "
         f"{rows[1].seeds} others; ± over seeds, in the average over the cases.",
         f"Round: {stopped}. Last round: the average there, of the setting the rule takes by last rounds. Global model: "
         "the average of ν beside personal models.",

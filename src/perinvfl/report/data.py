@@ -130,7 +130,7 @@ def _published_section(published: Published) -> dict[str, Any]:
         )
     section = _section(published.chosen, views)
     section["notes"].append(
-        f"{published.settings} settings a method were tried on one seed; those a rule takes were trained again with "
+        f"Tried on one seed: {published.effort}. What a rule takes was trained again with "
         f"{section['seeds']} fresh seeds, which are shown."
     )
     return section

@@ -146,14 +146,23 @@ def test_the_table_of_each_rule(
 
 
 def test_the_committed_tables_are_there() -> None:
-    for name in ("rc_mnist", "rc_fmnist"):
+    for name, settings, seeds in (("rc_mnist", 48, 5), ("rc_fmnist", 48, 5), ("waterbird", 16, 3)):
         published = read_published(Path(__file__).parent.parent / "results" / name)
-        assert len(published.search) == 12 * 48
-        for rule in ("source", "oracle"):
+        assert len(published.search) == 12 * settings
+        for rule in ("source", "leave-one-client-out", "oracle"):
             for method, choice in published.choices(rule).items():
-                assert len(published.runs_of(method, choice.setting)) == 5
-                assert len(published.runs_of(method, choice.last_setting)) == 5
-    assert (Path(__file__).parent.parent / "results" / "rc_mnist" / CHOSEN).exists()
+                assert len(published.runs_of(method, choice.setting)) == seeds
+                assert len(published.runs_of(method, choice.last_setting)) == seeds
+
+
+def test_photographs_by_the_oracle_perinvfl_is_above_every_baseline_of_the_paper() -> None:
+    table = published_table(
+        read_published(Path(__file__).parent.parent / "results" / "waterbird"), "oracle", "balanced"
+    )
+    rows = {row.method: row for row in table.rows}
+    ours = rows["PerInvFL"]
+    for method in ("FedAvg", "Ditto", "FTFA", "pFedMe", "GroupDRO", "IRM", "IRM-L2", "IRM-FT", "Majority class"):
+        assert ours.average > rows[method].average and ours.cases["0.1"][0] > rows[method].cases["0.1"][0]
 
 
 # Contexts inferred ---------------------------------------------------------------------------------------------

@@ -53,8 +53,10 @@ def has_groups(run: Run) -> bool:
 
 
 def class_balanced(run: Run) -> Run:
-    """The same run with every accuracy class-balanced, where its tests have groups: what to show where one class is rare
-    and a constant answer would look best."""
+    """The same run with every accuracy class-balanced, where its tests have groups.
+
+    What to show where one class is rare, and a constant answer would look best by plain accuracy.
+    """
     if not has_groups(run):
         return run
     there, majority = (run.start["notes"]["groups"][key] for key in ("counts", "majority"))

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
+from perinvfl.balanced import class_balanced, has_groups
 from perinvfl.errors import UserError
 from perinvfl.folds import join_folds
-from perinvfl.groups import class_balanced, has_groups
 from perinvfl.naming import client_names
 from perinvfl.records import Event, Run, mean_known
 from perinvfl.tables import Table, make_table

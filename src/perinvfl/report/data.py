@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from perinvfl.algorithms import ALGORITHMS
+from perinvfl.balanced import class_balanced, has_groups
 from perinvfl.diagnose import diagnose
 from perinvfl.errors import UserError
 from perinvfl.folds import join_folds
-from perinvfl.groups import class_balanced, has_groups
 from perinvfl.naming import client_names
 from perinvfl.paper import CASES, TABLES
 from perinvfl.plots.scene import CONSTANT, SHORTCUTS, TITLES, is_number, is_search, styles_of

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from perinvfl.balanced import class_balanced, has_groups
 from perinvfl.experiment import build_experiment
-from perinvfl.groups import class_balanced, has_groups
 from perinvfl.plots.scene import look_at, spectrum_values
 from perinvfl.records import Run, read_run
 from perinvfl.train import Watch, train

@@ -3,10 +3,12 @@
 import dataclasses
 import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.resnet import plain_resnet18
@@ -16,7 +18,7 @@ from perinvfl.errors import UserError
 from perinvfl.executors import Unrolled
 from perinvfl.federation import Federation, Split
 from perinvfl.models import ModelSettings, build_model, mix_statistics, resnet18
-from perinvfl.models.resnet import IMAGENET_DEVIATION, IMAGENET_MEAN, parameter_shapes
+from perinvfl.models.resnet import IMAGENET_DEVIATION, IMAGENET_MEAN, _convolve_by_products, parameter_shapes
 from perinvfl.problem import autograd_gradient
 from perinvfl.seeding import generator
 from perinvfl.simulate import Simulation, Training
@@ -284,3 +286,23 @@ def test_full_batches_are_refused_where_they_cannot_work() -> None:
     flipped = drawn_federation(DrawnSettings(**{**vars(TINY), "flip": True}), 0)
     with pytest.raises(UserError, match=r"data.flip, data.crop and data.middle need mini-batches"):
         Simulation([FedAvg()], [flipped], [0], Training(device="cpu"), ModelSettings(kind="resnet18"))
+
+
+def test_products_have_second_derivatives_too() -> None:
+    """A penalty on gradients goes through the convolution twice."""
+    source = torch.Generator().manual_seed(0)
+    h, weight = (torch.randn(shape, generator=source, dtype=torch.float64) for shape in ((2, 5, 5, 3), (4, 3, 3, 3)))
+
+    def by_products(h: Tensor, weight: Tensor) -> Tensor:
+        return _convolve_by_products(h, weight, 1)
+
+    def by_library(h: Tensor, weight: Tensor) -> Tensor:
+        return F.conv2d(h.permute(0, 3, 1, 2), weight, padding=1).permute(0, 2, 3, 1)
+
+    def slopes(convolve: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor]:
+        at = [h.clone().requires_grad_(), weight.clone().requires_grad_()]
+        first = torch.autograd.grad((convolve(*at) ** 3).sum(), at, create_graph=True)
+        return [*first, *torch.autograd.grad((first[0] ** 2).sum() + (first[1] ** 2).sum(), at)]
+
+    for found, wanted in zip(slopes(by_products), slopes(by_library), strict=True):
+        torch.testing.assert_close(found, wanted)

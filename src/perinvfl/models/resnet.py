@@ -153,7 +153,7 @@ def _convolve_by_products(h: Tensor, weight: Tensor, stride: int) -> Tensor:
     becomes a batched product, which they do well. The result does not depend on the order of other work.
     """
     if stride == 1 and weight.shape[-1] > 1:
-        made: Tensor = _SameSize.apply(h, weight)[0]
+        made: Tensor = _SameSize.apply(h, weight)
         return made
     return _product(_patches(h, weight.shape[-1], stride), _as_matrix(weight))
 
@@ -167,20 +167,20 @@ class _SameSize(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        patches = _patches(h, weight.shape[-1], 1)
-        return _product(patches, _as_matrix(weight)), patches
+    def forward(h: Tensor, weight: Tensor) -> Tensor:
+        return _product(_patches(h, weight.shape[-1], 1), _as_matrix(weight))
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
-        ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(inputs[1], output[1])
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
-        weight, patches = ctx.saved_tensors
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        h, weight = (
+            ctx.saved_tensors
+        )  # patches are made again: kept, they would fill memory, and end second derivatives
         ins, kernel = weight.shape[1:3]
-        of_weight = gradient.flatten(0, 2).T @ patches.flatten(0, 2)
+        of_weight = gradient.flatten(0, 2).T @ _patches(h, kernel, 1).flatten(0, 2)
         turned = weight.flip(2, 3).transpose(0, 1)
         of_h = _product(_patches(gradient, kernel, 1), _as_matrix(turned))
         return of_h, of_weight.unflatten(1, (kernel, kernel, ins)).permute(0, 3, 1, 2)

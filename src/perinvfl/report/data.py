@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,12 @@ class Taken:
     runs: list[Run]
     rounds: Sequence[int] = ()
 
+    @cached_property
+    def balanced(self) -> list[Run]:
+        return list(map(class_balanced, self.runs))
+
     def shown(self) -> list[Event]:
-        return evaluations_at(list(map(class_balanced, self.runs)), self.rounds)
+        return evaluations_at(self.balanced, self.rounds)
 
     def as_counted(self) -> list[Event]:
         """The same with every sample counting alike."""
@@ -183,8 +188,8 @@ def _method(label: str, taken: Taken, cases: list[str], style: tuple[str, str]) 
     lead = [_lead(event) for event in taken.shown()]
     algorithm = asked["algorithm"]["name"]
     known = ALGORITHMS.get(algorithm)
-    published = TABLES.get(asked["data"]["benchmark"], {}).get(algorithm) if as_published(taken.runs[0]) else None
-    published = None if has_groups(taken.runs[0]) else published  # the paper counts every bird alike
+    beside_paper = as_published(taken.runs[0]) and not has_groups(taken.runs[0])  # the paper counts every bird alike
+    published = TABLES.get(asked["data"]["benchmark"], {}).get(algorithm) if beside_paper else None
     by_seed = {case: [_mean(seed[case], factor) for seed in lead] for case in cases}
     return {
         "name": label,
@@ -230,7 +235,7 @@ def _shared(taken: Taken, cases: list[str], clients: int, factor: float) -> list
 
 def _curves(taken: Taken, cases: list[str], clients: int, factor: float) -> dict[str, Any]:
     """Rounds that every seed has evaluated; by case the mean over clients and, of a few clients, each."""
-    by_round = [{event["round"]: _lead(event) for event in class_balanced(run).evaluations} for run in taken.runs]
+    by_round = [{event["round"]: _lead(event) for event in run.evaluations} for run in taken.balanced]
     rounds = sorted(set.intersection(*map(set, by_round)))
 
     def over_seeds(case: str, round: int, client: int | None) -> float | None:

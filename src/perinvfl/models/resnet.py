@@ -176,9 +176,7 @@ class _SameSize(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        h, weight = (
-            ctx.saved_tensors
-        )  # patches are made again: kept, they would end second derivatives
+        h, weight = ctx.saved_tensors  # patches are made again: kept, they would end second derivatives
         ins, kernel = weight.shape[1:3]
         of_weight = gradient.flatten(0, 2).T @ _patches(h, kernel, 1).flatten(0, 2)
         turned = weight.flip(2, 3).transpose(0, 1)

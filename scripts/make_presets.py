@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from perinvfl.balanced import class_balanced, has_groups
 from perinvfl.published import Published, read_published
 
 ROOT = Path(__file__).parents[1]
@@ -29,12 +30,14 @@ METHODS = {
 BEYOND = {
     "PerInvFL over inferred contexts": "perinvfl_inferred",
     "PerInvFL with the shortcut discounted": "recommended",
+    "PerInvFL with the shortcut discounted, clients aligned": "aligned",
+    "PerInvFL with the shortcut discounted, borders exchanged": "borders_exchanged",
 }
 # Folder, published tables in it, the rule that presets follow, and the methods.
 DIGITS = ("rc_mnist", "rc_fmnist")
 SOURCES = (
     ("results", DIGITS, "oracle", METHODS),
-    ("results/beyond", (*DIGITS, "rc_mnist_blind"), "worst-inferred-context", BEYOND),
+    ("results/beyond", (*DIGITS, "rc_mnist_blind", "waterbird"), "worst-inferred-context", BEYOND),
 )
 
 
@@ -55,12 +58,13 @@ def preset(published: Published, label: str, name: str, rule: str, benchmark: st
     runs = published.runs_of(label, choice.setting)
     asked = runs[0].start["asked"]
     reached = []
-    for run in runs:
+    for run in map(class_balanced, runs):
         event = next(event for event in run.evaluations if event["round"] == choice.round)
         lead = event.get("personal") or event["global"]
         reached.append(100 * fmean(fmean(lead[case]) for case in run.start["spectrum"]))
     lines = [
-        f"# {label} on {benchmark}: {fmean(reached):.2f} on average over the shifted test contexts, {len(runs)} seeds; "
+        f"# {label} on {benchmark}: {fmean(reached):.2f}{' class-balanced' if has_groups(runs[0]) else ''} on average over "
+        f"the shifted test contexts, {len(runs)} seeds; "
         f"chosen by {rule}, stopped at the round that is best for all of them.",
         f'name = "{name}-{benchmark}"',
         "seeds = [0]",

@@ -36,6 +36,7 @@ from perinvfl.errors import UserError
 from perinvfl.experiment import PARTS, Trial, algorithm_named, build_experiment
 from perinvfl.federation import Federation, Origin
 from perinvfl.models import Model, ModelSettings, module
+from perinvfl.models.symmetry import seen
 from perinvfl.records import EVENTS, Event, read_run
 from perinvfl.reference import infer_contexts
 from perinvfl.simulate import Simulation, Training
@@ -261,9 +262,11 @@ class Session:
 
     def outputs(self, x: Any, client: str | None = None) -> Tensor:
         """[n, outputs] of a client's model for inputs as they were in the file; without a client, the global one's."""
-        inputs = self._prepared(x).to(self._simulation.device)
+        params, inputs = self._model_of(client), self._prepared(x).to(self._simulation.device)
+        if client is not None and self.federation.views:
+            inputs = seen(inputs, self.federation.views[self.clients.index(str(client))])
         with torch.no_grad():
-            return self._simulation.model.apply(self._model_of(client), inputs).cpu()
+            return self._simulation.model.apply(params, inputs).cpu()
 
     def predict_proba(self, x: Any, client: str | None = None) -> Tensor:
         """[n, classes]"""

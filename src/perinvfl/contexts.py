@@ -15,6 +15,7 @@ from perinvfl import config, optimizers, risks
 from perinvfl.errors import UserError
 from perinvfl.federation import Task
 from perinvfl.hyper import hyper
+from perinvfl.models.symmetry import Symmetry
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,12 @@ class ContextSettings:
         most=1.4,
         later=True,
     )
+    align: Symmetry = hyper(
+        "nothing",
+        "ways to see an image among which each client takes the one in which a model of the first client, trained with "
+        "the shortcut discounted, fits its images best; then all see alike, where clients differ by such a style",
+        later=True,
+    )
     every: int = hyper(0, "rounds after which contexts are inferred again from the global model; 0: once", least=0)
     soft_steps: int = hyper(100, "steps of EIIL's ascent", least=1)
     even_classes: bool = hyper(
@@ -54,6 +61,8 @@ class ContextSettings:
     def check(self, where: str) -> None:
         if self.infer == "soft" and (self.use != "balance" or self.every):
             raise UserError(f'{where}.infer = "soft" goes with use = "balance" and every = 0.')
+        if self.align != "nothing" and self.infer != "hard":
+            raise UserError(f'{where}.align goes with infer = "hard".')
         if self.hide_middle and self.every:
             raise UserError(f"{where}.every infers by the global model, which is shown all; leave out hide_middle.")
         if self.use == "judge" and self.every:

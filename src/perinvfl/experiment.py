@@ -339,6 +339,8 @@ def _check_contexts(trials: list[Trial]) -> None:
             raise UserError(
                 f'contexts.use = "balance": {trial.label} has no loss over contexts; use "discount" or "judge".'
             )
+        if trial.contexts.align != "nothing" and getattr(trial.data, "leave_out", -1) >= 0:
+            raise UserError("contexts.align: a client that is left out takes no view; leave out data.leave_out.")
 
 
 def _check_labels(trials: list[Trial]) -> None:

@@ -74,6 +74,7 @@ class Federation:
     augmentation: Augmentation = AS_IT_IS
     split: ContextUse = "given"
     even_classes: bool = False  # class shares are taken off the logits in training
+    views: tuple[int, ...] = ()  # in which view of `models.symmetry` each client's images are here; empty: as they are
     inferred: dict[str, Split] = field(default_factory=dict)  # held-out data by inferred context, as further tests
     infer_every: int = 0  # rounds after which contexts are inferred again, from the global model of the time
     origin: Origin | None = None

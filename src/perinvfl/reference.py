@@ -1,5 +1,7 @@
 """The stage in front of an algorithm: FedAvg for a few rounds, then each client splits its own data by that model.
 
+Where clients are known to differ by a symmetry of images, each then takes the view in which it sees what others see.
+
 What leaves a client is what leaves it in FedAvg. The stage is a function of the data, the seed and the settings, so a
 run that is resumed infers the same contexts again.
 """
@@ -9,12 +11,14 @@ import dataclasses
 import torch
 from torch import Tensor
 
+from perinvfl import risks
 from perinvfl.algorithms.fedavg import FedAvg
 from perinvfl.contexts import ContextSettings, is_wrong, soft_shares, split_context
 from perinvfl.errors import UserError
 from perinvfl.federation import Federation, Split
 from perinvfl.images import without_middle
 from perinvfl.models import Model, ModelSettings
+from perinvfl.models.symmetry import check_images, seen, views_of
 from perinvfl.simulate import Simulation, Training
 
 RIGHT, WRONG = "validation right", "validation wrong"
@@ -32,6 +36,10 @@ def infer_contexts(
         raise UserError('contexts.infer = "soft" splits clients that have one context each; use "hard".')
     if settings.even_classes and federation.task != "binary":
         raise UserError("contexts.even_classes takes a binary label.")
+    if settings.align != "nothing":
+        check_images("contexts.align", settings.align, federation.shape)
+        if federation.task != "binary":
+            raise UserError("contexts.align takes a binary label.")
     federation = dataclasses.replace(federation, even_classes=settings.even_classes)
     shown = _shown(federation, settings)
     simulation = train_reference(shown, seed, settings, model, training)
@@ -46,7 +54,7 @@ def infer_contexts(
         wrong = is_wrong(federation.task, logits, train.y)
         context = split_context(train.context, wrong)
         wrong_shares = [float((row[row >= 0] % 2).float().mean()) for row in context]
-    return dataclasses.replace(
+    inferred = dataclasses.replace(
         federation,
         train=train._replace(context=context),
         contexts=2 * federation.contexts if settings.use == "balance" else federation.contexts,
@@ -55,6 +63,52 @@ def infer_contexts(
         infer_every=settings.every,
         notes={**federation.notes, "reference": {"wrong": [round(share, 4) for share in wrong_shares]}},
     )
+    if settings.align == "nothing":
+        return inferred
+    views = _views(dataclasses.replace(inferred, contexts=federation.contexts), seed, settings, model, training)
+    return in_views(dataclasses.replace(inferred, notes={**inferred.notes, "views": list(views)}), views)
+
+
+def in_views(federation: Federation, views: tuple[int, ...]) -> Federation:
+    """The same federation, the images of each client in its own view."""
+    if not views:
+        return federation
+
+    def turned(data: Split) -> Split:
+        return data._replace(x=torch.stack([seen(x, view) for x, view in zip(data.x, views, strict=True)]))
+
+    held_out = federation.validation and turned(federation.validation)
+    return dataclasses.replace(
+        federation,
+        train=turned(federation.train),
+        tests={name: turned(data) for name, data in federation.tests.items()},
+        validation=held_out,
+        inferred={name: data._replace(x=held_out.x) for name, data in federation.inferred.items() if held_out},
+        views=views,
+    )
+
+
+def _views(
+    federation: Federation, seed: int, settings: ContextSettings, model: ModelSettings | Model, training: Training
+) -> tuple[int, ...]:
+    """The view in which a model of the first client fits each client's own images best.
+
+    That model is trained with the shortcut discounted, and judged so: what it fits is the rest.
+    """
+    discounted = dataclasses.replace(
+        _shown(federation, ContextSettings()), split="discount", inferred={}, infer_every=0
+    )
+    clients = [Split(*(part[i : i + 1] for part in federation.train)) for i in range(federation.clients)]
+    pilot = train_reference(dataclasses.replace(discounted, train=clients[0]), seed, settings, model, training)
+
+    def misfit(data: Split, view: int) -> float:
+        logits = _predict(pilot, data._replace(x=seen(data.x, view)))[0]
+        offset = pilot.problem.batches(Split(data.x[0], data.y[0], data.context[0]), None)[0].offset
+        assert offset is not None  # it is what discounting means
+        losses = risks.losses("binary", logits + offset[:, None], data.y[0])
+        return float(risks.context_means(losses, risks.whole(data.context[0])))
+
+    return tuple(min(views_of(settings.align), key=lambda view: misfit(data, view)) for data in clients)
 
 
 def _shown(federation: Federation, settings: ContextSettings) -> Federation:

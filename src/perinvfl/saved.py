@@ -15,6 +15,7 @@ from perinvfl.federation import Federation
 from perinvfl.models import Model, build_model
 from perinvfl.naming import client_names
 from perinvfl.records import EVENTS, Run, find_runs, read_run
+from perinvfl.reference import in_views
 from perinvfl.simulate import Simulation
 from perinvfl.train import CHECKPOINT
 from perinvfl.tree import Params
@@ -24,7 +25,7 @@ from perinvfl.tree import Params
 class Opened:
     run: Run
     trial: Trial
-    federation: Federation  # contexts as the data give them, whatever was inferred for training
+    federation: Federation  # contexts as the data give them, whatever was inferred for training; images as trained on
     model: Model  # in float32, whatever it was trained in; takes the stripped parameters below
     personal: list[Params] | None  # one a client, where the method has personal models
     shared: Params | None  # the global model, where the method trains one
@@ -86,7 +87,7 @@ def open_run(place: Path) -> Opened:
         )
     saved = checkpoint.load(path)
     trial = trial_of(run)
-    given = dataclasses.replace(trial, contexts=GIVEN).federation()
+    given = in_views(dataclasses.replace(trial, contexts=GIVEN).federation(), trial.federation().views)
     simulation = _restored(trial, saved, run.folder)
     # Of weights that a model began with, nothing is left to read.
     plain = build_model(dataclasses.replace(trial.model, weights=""), given.shape, given.outputs, "float32")

@@ -316,7 +316,8 @@ def _method_rows(
 def as_published(run: Run) -> bool:
     """Whether a run is the paper's method on the paper's data, so that its numbers may stand beside the paper's."""
     asked = run.start["asked"]
-    if asked.get("contexts", {}).get("use", "judge") != "judge":
+    contexts = asked.get("contexts", {})
+    if contexts.get("use", "judge") != "judge" or contexts.get("align", "nothing") != "nothing":
         return False
     if any(asked["data"].get(key, value) != value for key, value in LAW.items()):
         return False

@@ -66,6 +66,9 @@ def _interface(opened: Opened, description: Description) -> list[str]:
         lines = [f"{told}: {columns}."]
     else:
         lines = [f"`x`: {description.dtype}, [any, {', '.join(map(str, shape))}]; values {inside}."]
+    if description.view:
+        ways = ["mirrored"] * (description.view % 2) + [f"turned by {90 * (description.view // 2)}°"]
+        lines.append(f"The model sees images {' and '.join(ways)}, as this client chose; it does so itself.")
     if description.task == "regression":
         return [*lines, "", "`prediction`: float32, [any], in the label's own units."]
     names = class_names(description.classes, max(2, description.outputs))

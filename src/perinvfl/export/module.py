@@ -12,6 +12,7 @@ from perinvfl import config
 from perinvfl.errors import UserError
 from perinvfl.federation import Federation, Task
 from perinvfl.models import Model, ModelSettings, build_model
+from perinvfl.models.symmetry import seeing
 from perinvfl.saved import Opened
 from perinvfl.tree import Params
 
@@ -32,6 +33,7 @@ class Description:
     run: str  # id of the run it came from
     model: dict[str, Any]  # its architecture, as in an experiment file
     dtype: Literal["float32", "uint8"]  # of x; uint8 pictures are scaled inside the model
+    view: int = 0  # of `models.symmetry`, in which the model sees x; it does so itself
     version: int = VERSION
 
     def as_json(self) -> str:
@@ -104,8 +106,10 @@ def describe(opened: Opened, client: int, shared: bool) -> tuple[Description, De
         run=opened.trial.id,
         model={key: value for key, value in opened.trial.model.asked().items() if key != "weights"},
         dtype="uint8" if federation.train.x.dtype == torch.uint8 else "float32",
+        view=federation.views[client] if federation.views else 0,
     )
-    return described, Deployed(opened.model, params, federation.task, standardisation(federation)).eval()
+    model = seeing(opened.model, described.view)
+    return described, Deployed(model, params, federation.task, standardisation(federation)).eval()
 
 
 def standardisation(federation: Federation) -> Params:
@@ -123,7 +127,7 @@ def standardisation(federation: Federation) -> Params:
 
 def rebuild(described: Description, params: Params, steps: Params) -> Deployed:
     settings = config.build(ModelSettings, described.model, "model")
-    model = build_model(settings, described.shape, described.outputs, "float32")
+    model = seeing(build_model(settings, described.shape, described.outputs, "float32"), described.view)
     return Deployed(model, params, described.task, steps).eval()
 
 

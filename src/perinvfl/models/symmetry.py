@@ -1,6 +1,5 @@
-"""Symmetry-blind models: a nuisance the user knows of can tell the model nothing, not even which client it is in."""
+"""Symmetries of images: models that are blind to them, and images seen in one of the ways that they allow."""
 
-from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -16,6 +15,8 @@ Symmetry = Literal["nothing", "rotations", "flips", "rotations and flips"]
 def blinded(model: Model, symmetry: Symmetry, shape: tuple[int, ...]) -> Model:
     """The model with its features, and so its logits, averaged over a group of ways to see an image.
 
+    A nuisance that the user knows of can then tell the model nothing, not even which client it is in.
+
     The last layer is linear, so the mean of the logits is the last layer at the mean of the features.
 
     >>> from perinvfl.models.mlp import mlp
@@ -27,16 +28,12 @@ def blinded(model: Model, symmetry: Symmetry, shape: tuple[int, ...]) -> Model:
     """
     if symmetry == "nothing":
         return model
-    if len(shape) != 3 or ("rotations" in symmetry and shape[1] != shape[2]):
-        square = "square images" if "rotations" in symmetry else "images"
-        raise UserError(
-            f'model.blind_to = "{symmetry}" takes {square} (channels, height, width), and these are {shape}.'
-        )
-    views = _views(symmetry)
+    check_images("model.blind_to", symmetry, shape)
+    views = views_of(symmetry)
 
     def features(params: Params, x: Tensor) -> Tensor:
-        seen = model.features(params, torch.cat([view(x) for view in views]))  # one large product instead of several
-        return seen.unflatten(0, (len(views), -1)).mean(0)
+        every_way = torch.cat([seen(x, view) for view in views])  # one large product instead of several
+        return model.features(params, every_way).unflatten(0, (len(views), -1)).mean(0)
 
     def apply(params: Params, x: Tensor) -> Tensor:
         return model.classify(params, features(params, x))
@@ -46,11 +43,33 @@ def blinded(model: Model, symmetry: Symmetry, shape: tuple[int, ...]) -> Model:
     return model._replace(features=features, apply=apply)
 
 
-def _views(symmetry: Symmetry) -> list[Callable[[Tensor], Tensor]]:
+def seeing(model: Model, view: int) -> Model:
+    """The model on images in this view."""
+    if view == 0:
+        return model
+    return model._replace(
+        features=lambda params, x: model.features(params, seen(x, view)),
+        apply=lambda params, x: model.apply(params, seen(x, view)),
+    )
+
+
+def views_of(symmetry: Symmetry) -> list[int]:
+    """Numbers of the ways to see an image that belong to a symmetry; 0 is as it is.
+
+    >>> views_of("rotations"), views_of("flips")
+    ([0, 2, 4, 6], [0, 1])
+    """
     turns = range(4) if "rotations" in symmetry else range(1)
-    mirrored = (False, True) if "flips" in symmetry else (False,)
+    mirrored = range(2) if "flips" in symmetry else range(1)
+    return [2 * turn + mirror for turn in turns for mirror in mirrored]
 
-    def view(turn: int, mirror: bool) -> Callable[[Tensor], Tensor]:
-        return lambda x: (x.flip(-1) if mirror else x).rot90(turn, (-2, -1))
 
-    return [view(turn, mirror) for turn in turns for mirror in mirrored]
+def seen(x: Tensor, view: int) -> Tensor:
+    """[..., H, W] images mirrored where the number is odd, then turned by half of it right angles."""
+    return (x.flip(-1) if view % 2 else x).rot90(view // 2, (-2, -1))
+
+
+def check_images(where: str, symmetry: Symmetry, shape: tuple[int, ...]) -> None:
+    if len(shape) != 3 or ("rotations" in symmetry and shape[1] != shape[2]):
+        square = "square images" if "rotations" in symmetry else "images"
+        raise UserError(f'{where} = "{symmetry}" takes {square} (channels, height, width), and these are {shape}.')

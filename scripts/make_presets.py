@@ -62,9 +62,10 @@ def preset(published: Published, label: str, name: str, rule: str, benchmark: st
         event = next(event for event in run.evaluations if event["round"] == choice.round)
         lead = event.get("personal") or event["global"]
         reached.append(100 * fmean(fmean(lead[case]) for case in run.start["spectrum"]))
+    balanced = " class-balanced" if has_groups(runs[0]) else ""
     lines = [
-        f"# {label} on {benchmark}: {fmean(reached):.2f}{' class-balanced' if has_groups(runs[0]) else ''} on average over "
-        f"the shifted test contexts, {len(runs)} seeds; "
+        f"# {label} on {benchmark}: {fmean(reached):.2f}{balanced} on average over the "
+        f"shifted test contexts, {len(runs)} seeds; "
         f"chosen by {rule}, stopped at the round that is best for all of them.",
         f'name = "{name}-{benchmark}"',
         "seeds = [0]",

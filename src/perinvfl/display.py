@@ -103,6 +103,10 @@ class Live(Watch):
 def show_table(console: Console, table: Table) -> None:
     """All columns where they fit; on a narrow terminal the paper's own, and a word on how to see the rest."""
     header, rows = cells(table)
+    several = header[0] == "Data"
+    data = [row[0] for _, row in rows] if several else []  # a line of its own above its rows, instead of a column
+    if several:
+        header, rows = header[1:], [(kind, row[1:]) for kind, row in rows]
     columns = len(header)
     widths = [max(len(line[column]) for line in [header, *(row for _, row in rows)]) + 3 for column in range(columns)]
     if sum(widths) + 1 > console.width:
@@ -112,7 +116,10 @@ def show_table(console: Console, table: Table) -> None:
     shown = RichTable(title=table.title, title_justify="left", expand=False)
     for number, title in enumerate(header[:columns]):
         shown.add_column(title, justify="left" if number == 0 else "right", no_wrap=number > 0)
-    for kind, row in rows:
+    for number, (kind, row) in enumerate(rows):
+        if several and data[number] not in data[:number]:
+            shown.add_section()
+            shown.add_row(data[number], style="bold")
         shown.add_row(*row[:columns], style={"paper": "dim", "reference": "cyan"}.get(kind))
     console.print(shown)
     if columns < len(header):

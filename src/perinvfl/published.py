@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from perinvfl.data import BENCHMARKS
 from perinvfl.errors import UserError
 from perinvfl.records import Run, read_packed
 from perinvfl.select import RULES, Choice, Rule, View, choose, view
@@ -118,15 +119,19 @@ class Published:
 def published_folders(place: Path) -> dict[str, Path]:
     """Where the records of a published table lie, if that is what is meant: by its name or by its folder.
 
-    A table may be made of several, one folder each.
+    A table may be made of several, one folder each; those that are called as a benchmark come first.
     """
+
+    def order(name: str) -> tuple[int, str]:
+        return list(BENCHMARKS).index(name) if name in BENCHMARKS else len(BENCHMARKS), name
+
     beside_source = Path(__file__).parents[2] / "results"
     for folder in (place, Path("results") / place, beside_source / place):
         if (folder / SEARCH).exists():
             return {folder.name: folder}
-        found = {inner.parent.name: inner.parent for inner in sorted(folder.glob(f"*/{SEARCH}"))}
+        found = {inner.parent.name: inner.parent for inner in folder.glob(f"*/{SEARCH}")}
         if found:
-            return found
+            return {name: found[name] for name in sorted(found, key=order)}
     return {}
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from perinvfl.balanced import has_groups
 from perinvfl.errors import UserError
 from perinvfl.folds import join_folds
 from perinvfl.groups import (
@@ -23,7 +24,7 @@ from perinvfl.groups import (
 from perinvfl.paper import CASES, LAW, METHODS, TABLES
 from perinvfl.published import Published
 from perinvfl.records import Run, evaluations_at, mean_known
-from perinvfl.select import rule_named
+from perinvfl.select import Rule, rule_named
 
 Format = Literal["md", "csv", "latex", "json"]
 TITLES = {"accuracy": "accuracy", "balanced": "class-balanced accuracy", "worst-group": "worst-group accuracy"}
@@ -48,6 +49,7 @@ class Row:
         None  # average of the global model of the same runs at the same round, beside personal ones
     )
     benchmark: str = ""  # where a table holds several
+    score: Score = "accuracy"  # what the cases show, there
 
     @property
     def values(self) -> list[float]:
@@ -140,24 +142,45 @@ def published_table(published: Published, rule_name: str, score: Score = "accura
         of_global = _global_average(runs, spectrum, rounds, score)
         rows += [dataclasses.replace(row, rounds=rounds, last_round=last.average, of_global=of_global), *paper]
     beyond = tuple(case for case in rows[0].cases if case not in spectrum)
-    stopped = "where each run is best by the rule" if rule.own_rounds else "the one the rule takes"
     notes = [
         f"Rule {rule.name}: {rule.doc}. {published.effort} on one seed, those chosen measured on "
         f"{rows[1].seeds} others; ± over seeds, in the average over the cases.",
-        f"Round: {stopped}. Last round: the average there, of the setting the rule takes by last rounds. Global model: "
-        "the average of ν beside personal models.",
+        _columns(rule),
     ]
     return Table(name or benchmark, rows, spectrum, beyond, rule.name, [*notes, *_group_notes(rows)], score)
 
 
-def several_tables(name: str, published: dict[str, Published], rule_name: str) -> Table:
-    """Published tables below each other, each row with the name of its own."""
-    tables = {part: published_table(records, rule_name, name=part) for part, records in published.items()}
-    first = next(iter(tables.values()))
-    rows = [dataclasses.replace(row, benchmark=part) for part, table in tables.items() for row in table.rows]
+def several_tables(name: str, published: dict[str, Published], rule_name: str, grouped: Score = "balanced") -> Table:
+    """Published tables below each other, each row with the name of its own.
+
+    grouped: what those show whose tests have groups, so that their classes may be of unlike size.
+    """
+    tables = {
+        part: published_table(records, rule_name, grouped if has_groups(records.chosen[0]) else "accuracy", part)
+        for part, records in published.items()
+    }
+    rows = []
+    for part, table in tables.items():
+        rows += [dataclasses.replace(row, benchmark=part, score=table.score) for row in table.rows]
     beyond = tuple(dict.fromkeys(case for table in tables.values() for case in table.beyond))
     spectrum = tuple(dict.fromkeys(case for table in tables.values() for case in table.spectrum))
-    return Table(name, rows, spectrum, beyond, first.rule, first.notes, first.score)
+    rule = rule_named(rule_name)
+    efforts = [f"{part} {records.effort}, {tables[part].rows[1].seeds} seeds" for part, records in published.items()]
+    notes = [
+        f"Rule {rule.name}: {rule.doc}. ± over seeds, in the average over the cases.",
+        f"Searched on one seed, measured on others: {'; '.join(efforts)}.",
+        *(f"{part}: {TITLES[table.score]}." for part, table in tables.items() if table.score != "accuracy"),
+        _columns(rule),
+    ]
+    return Table(name, rows, spectrum, beyond, rule.name, notes)
+
+
+def _columns(rule: Rule) -> str:
+    stopped = "where each run is best by the rule" if rule.own_rounds else "the one the rule takes"
+    return (
+        f"Round: {stopped}. Last round: the average there, of the setting the rule takes by last rounds. Global model: "
+        "the average of ν beside personal models."
+    )
 
 
 def _global_average(runs: list[Run], spectrum: tuple[str, ...], rounds: Sequence[int], score: Score) -> float | None:
@@ -411,6 +434,7 @@ def as_json(table: Table) -> dict[str, Any]:
                 "benchmark": row.benchmark or table.benchmark,
                 "method": row.method,
                 "kind": row.kind,
+                "score": row.score if row.benchmark else table.score,
                 "cases": {case: {"mean": mean, "std": std} for case, (mean, std) in row.cases.items()},
                 "average": row.average,
                 "deviation": row.deviation,

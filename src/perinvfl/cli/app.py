@@ -23,6 +23,7 @@ from perinvfl.display import show_table, wide_console
 from perinvfl.errors import UserError
 from perinvfl.experiment import Experiment, read_experiment
 from perinvfl.flower.settings import FederationSettings
+from perinvfl.groups import Score
 from perinvfl.models import ModelSettings
 from perinvfl.presets import preset_file, preset_line, preset_names
 from perinvfl.published import default_rule, published_folders, read_published
@@ -128,19 +129,25 @@ def table(
         str, typer.Option("--rule", help=f"For published tables: {', '.join(RULES)}. Else the one it is about.")
     ] = "",
     format: Annotated[Form | None, typer.Option("--format", help="For files; without it, a table for the eye.")] = None,
-    score: Annotated[Scores, typer.Option("--score", help="What the cases show, where tests have groups.")] = (
-        Scores.accuracy
-    ),
+    score: Annotated[
+        Scores | None,
+        typer.Option(
+            "--score",
+            help="What the cases show, where tests have groups. Else accuracy; of several tables below each other, "
+            "balanced.",
+        ),
+    ] = None,
 ) -> None:
     """Show a published table or that of finished runs. Nothing is trained."""
     published = {name: read_published(folder) for name, folder in published_folders(place).items()}
     if not published:
-        made = make_table(find_runs(place), score.value)
+        made = make_table(find_runs(place), score.value if score else "accuracy")
     elif len(published) == 1:
         records = next(iter(published.values()))
-        made = published_table(records, rule or default_rule(records), score.value)
+        made = published_table(records, rule or default_rule(records), score.value if score else "accuracy")
     else:
-        made = several_tables(place.name, published, rule or default_rule(*published.values()))
+        grouped: Score = score.value if score else "balanced"
+        made = several_tables(place.name, published, rule or default_rule(*published.values()), grouped)
     if format is None:
         show_table(wide_console(), made)
     else:

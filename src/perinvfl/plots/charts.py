@@ -1,6 +1,8 @@
 """How figures are drawn: one function a kind, from a scene to an Altair chart."""
 
+import json
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,11 +44,7 @@ CONFIG: dict[str, Any] = {
     "legend": {"labelFontSize": 13, "labelLimit": 300, "symbolSize": 90, "symbolStrokeWidth": 2},
     "header": {"labelFontSize": 12, "labelLimit": 160, "labelFontWeight": "bold"},
 }
-# A long name over a panel is broken at its last space before the panel's end.
-_BREAK = "lastindexof(slice(datum.label, 0, 24), ' ')"
-TWO_LINES = (
-    f"length(datum.label) < 24 ? datum.label : [slice(datum.label, 0, {_BREAK}), slice(datum.label, {_BREAK} + 1)]"
-)
+PANEL = 23  # letters that fit over a panel
 
 
 def spectrum_chart(scene: Scene) -> alt.TopLevelMixin:
@@ -215,9 +213,9 @@ def _grid(scene: Scene, values: Values, x: alt.X, field: str, kinds: list[str], 
     points = points.encode(tooltip=_tooltip(place))
     layers = [*_level_rules(scene, values), *_band(scene, base.encode(detail=f"{field}:N"), values), lines, points]
     panels = alt.layer(*layers, data=alt.Data(values=shown)).properties(width=150, height=130)
-    facet = panels.facet(
-        alt.Facet("method:N", sort=methods, title=None, header=alt.Header(labelExpr=TWO_LINES)), columns=3, spacing=14
-    )
+    names = json.dumps({method: textwrap.wrap(method, PANEL) for method in methods})
+    header = alt.Header(labelExpr=f"{names}[datum.label]")
+    facet = panels.facet(alt.Facet("method:N", sort=methods, title=None, header=header), columns=3, spacing=14)
     return facet.resolve_axis(x="independent")
 
 

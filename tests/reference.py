@@ -213,14 +213,19 @@ class FedAvg:
         for i, chosen in zip(participants, places, strict=True):
             overwrite(self.local[i], self.nu)
             risks.append(self.client(i, self.batch(i, chosen)))
+        shares = self.shares(participants, [size / sum(sizes) for size in sizes])
         self.server_optimizer.zero_grad()
         for k, p in enumerate(self.nu.parameters()):
             moves = [list(self.local[i].parameters())[k].detach() - p.detach() for i in participants]
-            p.grad = -self.together(moves, [size / sum(sizes) for size in sizes])  # ν ← ν − α(ν − mean ν_i)
+            p.grad = -self.together(moves, shares)  # ν ← ν − α(ν − mean ν_i)
         self.server_optimizer.step()
         self.after_round(dict(zip(participants, risks, strict=True)))
         self.t += 1
         return risks
+
+    def shares(self, participants: list[int], shares: list[float]) -> list[float]:
+        """What each participant's move counts."""
+        return shares
 
     def together(self, moves: list[Tensor], shares: list[float]) -> Tensor:
         return sum((share * move for share, move in zip(shares, moves, strict=True)), torch.zeros_like(moves[0]))
@@ -562,3 +567,33 @@ class AgreeingFedAvg(FedAvg):
         mean = super().together(moves, shares)
         agreed = super().together([torch.sign(move) for move in moves], shares).abs()
         return torch.where(agreed >= self.set.agreement, mean, agreed * mean)
+
+
+class MatchedFedAvg(FedAvg):
+    """FedOMG: within κ‖ḡ‖ of the mean move, the one whose smallest inner product with a client's move is largest."""
+
+    def shares(self, participants: list[int], shares: list[float]) -> list[float]:
+        def flat(model: nn.Module) -> Tensor:
+            return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+        moves = [flat(self.local[i]) - flat(self.nu) for i in participants]
+        mean = sum(share * move for share, move in zip(shares, moves, strict=True))
+        assert isinstance(mean, Tensor)
+        length = float(mean.norm())
+        ahead = [float(move @ mean) / length**2 for move in moves]
+        longest = max(float(move.norm()) for move in moves) / length
+        step = 1 / (max(map(abs, ahead)) + self.set.matching * longest)
+        logs = [0.0] * len(moves)
+        for _ in range(200):
+            direction = self.mixed(logs, moves)
+            for i, move in enumerate(moves):
+                slope = ahead[i] + self.set.matching * float(move @ direction) / (length * float(direction.norm()))
+                logs[i] -= step * slope
+        direction = self.mixed(logs, moves)
+        weights = torch.softmax(torch.tensor(logs, dtype=torch.float64), 0).tolist()
+        factor = self.set.matching * length / float(direction.norm())
+        return [share + factor * weight for share, weight in zip(shares, weights, strict=True)]
+
+    def mixed(self, logs: list[float], moves: list[Tensor]) -> Tensor:
+        weights = torch.softmax(torch.tensor(logs, dtype=torch.float64), 0).tolist()
+        return super().together(moves, weights)

@@ -80,6 +80,7 @@ CASES = {
     "fedavg_agreeing": Case(
         FedAvg, reference.AgreeingFedAvg, {"local_steps": 2}, {"agreement": 0.7}, {"agreement": 0.3}
     ),
+    "fedavg_matched": Case(FedAvg, reference.MatchedFedAvg, {"local_steps": 2}, {"matching": 0.5}, {"matching": 0.9}),
     "fedavg_cooled": Case(FedAvg, reference.CooledFedAvg, {"local_steps": 2, "cooling": 5}, {}, {}),
     "perinvfl_cooled": Case(
         PerInvFL,

@@ -336,6 +336,7 @@ def test_figures_show_what_the_table_tells(rule: str, made: tuple[Path, Publishe
         ("contexts", {"use": "discount"}),
         ("data", {"middle": [0.4, 0.8]}),
         ("algorithm", {"agreement": 0.8}),
+        ("algorithm", {"matching": 0.5}),
         ("algorithm", {"personal_part": "head"}),
     ],
 )

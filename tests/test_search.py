@@ -173,6 +173,7 @@ def test_later_settings_name_a_run_only_where_they_are_set() -> None:
         "invariant_by",
         "cooling",
         "agreement",
+        "matching",
     }
 
     def asked(**algorithm: Any) -> Any:

@@ -16,6 +16,7 @@ from torch import Tensor
 from perinvfl import risks, tree
 from perinvfl.algorithms.base import Algorithm, Broadcast, ClientState, ServerState, Upload
 from perinvfl.algorithms.fedgma import damped
+from perinvfl.algorithms.matching import inner_products, matched_shares
 from perinvfl.errors import UserError
 from perinvfl.federation import Split
 from perinvfl.problem import Batches, Problem
@@ -128,14 +129,19 @@ class Loop:
         signs: list[Params] = [{} for _ in range(trials)]
         new_risks = torch.empty(trials, n, device=task.ids.device)
         new_states: list[list[ClientState]] = [[] for _ in range(trials)]
+        kept: list[list[Params]] = [[] for _ in range(trials)]
         for (t, i), (upload, state) in zip(_places(trials, n), self._spread(job, _places(trials, n)), strict=True):
             share = float(task.weights[t, i])
             update[t] = _add(update[t], upload.update, share)
             if self.algorithms[t].agreement:
                 signs[t] = _add(signs[t], tree.map(torch.sign, upload.update), share)
+            if self.algorithms[t].matching:
+                kept[t].append(upload.update)
             new_risks[t, i] = upload.risk
             new_states[t].append(state)
         for t, algorithm in enumerate(self.algorithms):
+            if algorithm.matching:
+                update[t] = _matched(tree.stack(kept[t]), task.weights[t], algorithm.matching)
             if algorithm.agreement:
                 update[t] = damped(update[t], signs[t], algorithm.agreement)
         return tree.stack(update), new_risks, new_states
@@ -238,10 +244,19 @@ class Batched:
         def mean(leaf: Tensor) -> Tensor:
             return torch.einsum("tn,tn...->t...", weights, leaf)
 
-        update = tree.map(mean, uploads.update)
-        if self.base.agreement or "agreement" in self.hyper:
+        def setting(name: str) -> Tensor | None:
+            """[trials] where a trial sets it."""
+            if not getattr(self.base, name) and name not in self.hyper:
+                return None
+            return self.hyper.get(name, weights.new_full((len(weights),), getattr(self.base, name)))
+
+        radius, least = setting("matching"), setting("agreement")
+        if radius is None:
+            update = tree.map(mean, uploads.update)
+        else:
+            update = torch.vmap(_matched)(uploads.update, weights, radius)
+        if least is not None:
             signs = tree.map(lambda leaf: mean(leaf.sign()), uploads.update)
-            least = self.hyper.get("agreement", weights.new_full((len(weights),), self.base.agreement))
             update = torch.vmap(damped)(update, signs, least)
         return update, uploads.risk, states
 
@@ -356,6 +371,12 @@ def _add(total: Params, part: Params, share: float) -> Params:
     if not total:
         return tree.map(lambda leaf: leaf * share, part)
     return tree.map(lambda sum_, leaf: sum_.add_(leaf, alpha=share), total, part)
+
+
+def _matched(updates: Params, weights: Tensor, radius: float | Tensor) -> Params:
+    """Of updates that carry a client axis, their sum, weighted so that they match."""
+    shares = matched_shares(inner_products(updates), weights, radius)
+    return tree.map(lambda leaf: torch.einsum("n,n...->...", shares.to(leaf.dtype), leaf), updates)
 
 
 def _places(trials: int, n: int) -> list[tuple[int, int]]:

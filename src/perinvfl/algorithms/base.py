@@ -100,6 +100,13 @@ class Algorithm:
         most=1,
         later=True,
     )
+    matching: float = hyper(
+        0.0,
+        "radius around the mean update, in its lengths, within which the server takes the update that the client it "
+        "suits least gains most from (FedOMG, κ); 0: the mean",
+        least=0,
+        later=True,
+    )
 
     # What a client does ----------------------------------------------------------------------------------------
 

@@ -63,8 +63,9 @@ def check_together(settings: FederationSettings, trial: Trial, sites: int) -> No
         )
     if getattr(trial.data, "crop", 0) or getattr(trial.data, "flip", False):
         raise UserError("data.crop and data.flip work on one machine only; leave them out here.")
-    if trial.algorithm.agreement:
-        raise UserError("algorithm.agreement works on one machine only; leave it out here.")
+    for name in ("agreement", "matching"):
+        if getattr(trial.algorithm, name):
+            raise UserError(f"algorithm.{name} works on one machine only; leave it out here.")
     if trial.data.clients != sites:
         raise UserError(
             f"The experiment has {trial.data.clients} clients and the federation {sites} sites; they must be as many."

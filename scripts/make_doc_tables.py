@@ -36,6 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _made(name: str) -> str:
     kind, _, folder = name.partition(" ")
+    if kind == "story":
+        return "\n" + "\n".join(story(ROOT / "results" / folder)) + "\n\n"
     return "\n" + "\n".join(KINDS[kind](read_published(ROOT / "results" / folder))) + "\n\n"
 
 
@@ -125,6 +127,45 @@ def honest_birds(records: Published) -> list[str]:
         left_over = (row.by_group or {}).get("Left over, balanced")
         numbers = (row.average, row.cases["0.1"][0], row.of_global, left_over, plain[method].average)
         lines.append(_line(method, *map(_percent, numbers)))
+    return lines
+
+
+# The rows of the story, and its columns by the labels that methods have.
+DATA = {
+    "rc_mnist": "RC-MNIST",
+    "rc_fmnist": "RC-FMNIST",
+    "rc_mnist_blind": "RC-MNIST, models blind to rotations",
+    "unrotated": "two clients, no rotation",
+    "twenty_clients": "twenty clients",
+    "no_shortcut": "one client without a shortcut",
+    "weak_shortcut": "a weak shortcut",
+    "waterbird": "WaterBird, class-balanced",
+}
+COLUMNS = {
+    "FedAvg": ("FedAvg",),
+    "IRM": ("IRM",),
+    "PerInvFL, as in the paper": ("PerInvFL, as in the paper",),
+    "over inferred contexts": ("PerInvFL over inferred contexts",),
+    "shortcut discounted": ("PerInvFL with the shortcut discounted",),
+    "and clients aligned, or borders exchanged": (
+        "PerInvFL with the shortcut discounted, clients aligned",
+        "PerInvFL with the shortcut discounted, borders exchanged",
+    ),
+    "shape only": ("Shape only (FedAvg on grayscale)",),
+}
+
+
+def story(folder: Path) -> list[str]:
+    """All data sets in one table: average and worst case of each method by the rule without test data."""
+    lines = _header("data", *COLUMNS)
+    for name, told in DATA.items():
+        score: Score = "balanced" if name == "waterbird" else "accuracy"
+        rows = _measured(read_published(folder / name), "worst-inferred-context", score)
+        cells = []
+        for labels in COLUMNS.values():
+            row = next((rows[label] for label in labels if label in rows), None)
+            cells.append("" if row is None else f"{_percent(row.average)} ({_percent(row.worst)})")
+        lines.append(_line(told, *cells))
     return lines
 
 

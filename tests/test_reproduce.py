@@ -9,6 +9,7 @@ import pytest
 
 from perinvfl.cli import call
 from perinvfl.experiment import Effort, read_experiment
+from perinvfl.groups import Score
 from perinvfl.plots.scene import look_at, spectrum_values
 from perinvfl.published import (
     CHOSEN,
@@ -268,6 +269,40 @@ def test_no_published_choice_was_brought_by_the_oracle() -> None:
     assert looked_at < made
     for method, choice in published.choices("worst-inferred-context").items():
         assert {(method, choice.setting), (method, choice.last_setting)} <= looked_at
+
+
+def test_several_published_tables_stand_below_each_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = Path(__file__).parent.parent / "results" / "beyond"
+    (tmp_path / "results" / "some").mkdir(parents=True)
+    for name in ("unrotated", "waterbird", "rc_mnist"):
+        (tmp_path / "results" / "some" / name).symlink_to(results / name)
+    monkeypatch.chdir(tmp_path)
+    assert call(["table", "some", "--format", "json"]) == 0
+    table = json.loads(capsys.readouterr().out)
+    assert table["rule"] == "worst-inferred-context"
+    assert list(dict.fromkeys(row["benchmark"] for row in table["rows"])) == ["rc_mnist", "waterbird", "unrotated"]
+    for name in ("rc_mnist", "waterbird", "unrotated"):
+        own = [row for row in table["rows"] if row["benchmark"] == name]
+        score: Score = "balanced" if name == "waterbird" else "accuracy"
+        alone = published_table(read_published(results / name), "worst-inferred-context", score).rows
+        assert [(row["method"], row["average"]) for row in own] == [(row.method, row.average) for row in alone]
+        assert {row["score"] for row in own} == {score}
+    assert call(["table", "some", "--score", "accuracy", "--format", "json"]) == 0
+    plain = json.loads(capsys.readouterr().out)["rows"]
+    assert next(row["average"] for row in plain if row["method"] == "Majority class") > 70
+    assert call(["table", "some"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    starts = [line.strip("│ ").split("│")[0].strip() for line in lines]
+    assert [start for start in starts if start in ("rc_mnist", "waterbird", "unrotated")] == [
+        "rc_mnist",
+        "waterbird",
+        "unrotated",
+    ]
+    assert not any("…" in line for line in lines if line.startswith("│")), "a number is cut off"
+    told = " ".join(lines)
+    assert "rc_mnist 16 settings a method, 5 seeds" in told and "waterbird: class-balanced accuracy." in told
 
 
 def test_its_table_stands_a_client_with_nothing_wrong(

@@ -1,6 +1,7 @@
 """Aligned clients: each finds the view in which it sees what the first one sees, and its models carry that view."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from perinvfl.export.predict import predict
 from perinvfl.federation import Federation, Split
 from perinvfl.models import ModelSettings
 from perinvfl.models.symmetry import Symmetry, seen, views_of
-from perinvfl.reference import _predict, _shown, _views, infer_contexts, train_reference
+from perinvfl.reference import _predict, _shown, _views, in_views, infer_contexts, train_reference
 from perinvfl.saved import open_run, trial_of
 from perinvfl.seeding import generator
 from perinvfl.simulate import Training
@@ -83,7 +84,7 @@ def test_every_client_comes_to_see_alike(symmetry: Symmetry, styles: list[int], 
 
 
 def test_the_view_is_the_one_that_a_slow_comparison_finds() -> None:
-    _, given = federation_in([2, 0, 6, 4])
+    _, given = federation_in([0, 2, 6, 4])
     split = infer_contexts(given, 3, HOW, MODEL, LOOP)
     how = dataclasses.replace(HOW, align="rotations", reference_rounds=3)  # so short that the choice is not clear
     found = _views(split, 3, how, MODEL, LOOP)
@@ -101,7 +102,48 @@ def test_the_view_is_the_one_that_a_slow_comparison_finds() -> None:
         return total
 
     slow = [min(views_of("rotations"), key=lambda view: misfit(i, view)) for i in range(4)]
-    assert list(found) == slow
+    assert list(found) == [0, *slow[1:]]
+
+
+def test_the_first_client_stays_as_it_is_and_may_be_small() -> None:
+    _, given = federation_in([2, 0, 6])
+    short = given.train.context.clone()
+    short[0, 60:] = -1  # fewer than a batch
+    small = dataclasses.replace(given, train=given.train._replace(context=short))
+    for rounds in (1, 30):
+        made = infer_contexts(
+            small, 3, dataclasses.replace(HOW, align="rotations", reference_rounds=rounds), MODEL, LOOP
+        )
+        assert made.views[0] == 0
+
+
+def test_tests_that_share_their_images_go_on_sharing_them() -> None:
+    _, given = federation_in([0, 2])
+    given = dataclasses.replace(given, tests={**given.tests, "again": given.tests["0.1"]})
+    made = in_views(given, (0, 6))
+    assert made.tests["again"].x is made.tests["0.1"].x and made.train.x is not made.tests["0.1"].x
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"rotations": [0]},  # nothing to undo
+        {"p_train": [0.5, 0.9, 0.85, 0.8]},  # the first client has no shortcut
+        {"p_train": [0.95, 0.9, 0.85, 0.5]},  # another has none
+        {"p_train": [0.7, 0.65, 0.6, 0.55]},  # the shortcut is weaker than the shape
+    ],
+)
+def test_digits_are_not_turned_where_they_should_not_be(data: dict[str, Any]) -> None:
+    digits = {"benchmark": "rc_mnist", "train_per_client": 5000, "test_per_client": 10, "holdout": 100, **data}
+    table = {
+        "data": digits,
+        "contexts": {"infer": "hard", "use": "discount", "align": "rotations"},
+        "model": {"hidden": [64]},
+        "training": {"batch_size": 1000, "device": "cpu"},
+        "algorithm": [{"name": "fedavg"}],
+    }
+    views = build_experiment(table).trials[0].federation().views
+    assert views == ((0, 0, 0, 0) if "rotations" in data else (0, 6, 4, 2))
 
 
 def test_views_make_a_group() -> None:
@@ -153,7 +195,25 @@ def test_an_exported_model_takes_images_as_the_client_has_them(run: Path, client
         torch.testing.assert_close(found["probability"][:, 1], torch.sigmoid(own), atol=1e-5, rtol=1e-4)
         assert float((found["prediction"] == y).float().mean()) == pytest.approx(recorded, abs=1e-4)
     card = (tmp_path / "m.pt2.md").read_text()
-    assert ("turned" in card) == (client > 0)
+    assert ("turned by" in card) == (client > 0) and "contexts.align | `rotations`" in card
+
+
+def test_the_global_model_is_exported_as_the_first_client_sees(run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "nu.safetensors"
+    assert call(["export", str(run), "--global", "-o", str(file)]) == 0
+    assert read_model(file).description.view == 0
+    assert "Predictions for clients that see their images as this model does: 1." in Path(f"{file}.md").read_text()
+
+
+def test_a_run_whose_views_come_out_otherwise_is_refused(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "run"
+    shutil.copytree(run, other)
+    events = other / "events.jsonl"
+    events.write_text(events.read_text().replace('"views":[0,6,4,2]', '"views":[0,2,4,6]'))
+    assert call(["export", str(other), "--client", "1", "-o", str(tmp_path / "m.pt2")]) == 2
+    assert "took the views [0, 2, 4, 6] of their images, here it would be [0, 6, 4, 2]" in capsys.readouterr().err
 
 
 def test_a_session_takes_images_as_the_client_has_them() -> None:
@@ -174,9 +234,17 @@ def test_what_cannot_be_aligned_is_refused_in_one_sentence() -> None:
     table = random_federation(clients=2, contexts=1, samples=20, shape=(4,))
     classes = random_federation(clients=2, contexts=1, samples=20, shape=(1, 4, 4), task="multiclass", outputs=3)
     how = dataclasses.replace(HOW, use="balance", align="rotations", reference_rounds=1)
-    for federation, words in ((table, "takes square images"), (classes, "takes a binary label")):
+    _, images = federation_in([0, 2])
+    left_out = dataclasses.replace(images, tests={"left-out": images.tests["0.1"]})
+    blind = ModelSettings(hidden=(4,), blind_to="rotations and flips")
+    for federation, model, words in (
+        (table, MODEL, "takes square images"),
+        (classes, MODEL, "takes a binary label"),
+        (left_out, MODEL, "takes no view"),
+        (images, blind, "sees no difference"),
+    ):
         with pytest.raises(UserError, match=f"contexts.align.*{words}"):
-            infer_contexts(federation, 0, how, ModelSettings(hidden=(4,)), LOOP)
+            infer_contexts(federation, 0, how, model, LOOP)
     digits = {"benchmark": "rc_mnist", "train_per_client": 100, "holdout": 10}
     for data, contexts, words in (
         (digits, {"infer": "soft", "align": "flips"}, 'goes with infer = "hard"'),

@@ -35,6 +35,14 @@ def test_no_update_in_reach_suits_the_worst_client_better(clients: int, radius: 
     assert worst >= (whole @ others.T).amin(0).max() - 2e-3 * float(mean.norm()) ** 2
 
 
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e6])
+def test_small_updates_are_matched_as_large_ones(scale: float) -> None:
+    updates = torch.randn(4, 30, generator=generator(0, "updates"))
+    shares = torch.tensor([0.4, 0.3, 0.2, 0.1])
+    large, small = (matched_shares(inner_products({"a": size * updates}), shares, 0.5) for size in (1.0, scale))
+    torch.testing.assert_close(small, large, rtol=1e-3, atol=1e-4)
+
+
 def test_updates_of_nothing_stay_nothing() -> None:
     shares = matched_shares(torch.zeros(3, 3), torch.full((3,), 1 / 3), 0.5)
     assert torch.isfinite(shares).all()

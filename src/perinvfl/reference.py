@@ -1,6 +1,7 @@
 """The stage in front of an algorithm: FedAvg for a few rounds, then each client splits its own data by that model.
 
-Where clients are known to differ by a symmetry of images, each then takes the view in which it sees what others see.
+Where clients are known to differ by a symmetry of images, each then takes the view in which it sees what the first one
+sees. For that the first client sends a model that it trained alone.
 
 What leaves a client is what leaves it in FedAvg. The stage is a function of the data, the seed and the settings, so a
 run that is resumed infers the same contexts again.
@@ -40,6 +41,10 @@ def infer_contexts(
         check_images("contexts.align", settings.align, federation.shape)
         if federation.task != "binary":
             raise UserError("contexts.align takes a binary label.")
+        if "left-out" in federation.tests:
+            raise UserError("contexts.align: a client that is left out takes no view; leave out data.leave_out.")
+        if isinstance(model, ModelSettings) and set(views_of(model.blind_to)) & set(views_of(settings.align)) != {0}:
+            raise UserError(f"contexts.align: a model blind to {model.blind_to} sees no difference; choose one.")
     federation = dataclasses.replace(federation, even_classes=settings.even_classes)
     shown = _shown(federation, settings)
     simulation = train_reference(shown, seed, settings, model, training)
@@ -74,8 +79,12 @@ def in_views(federation: Federation, views: tuple[int, ...]) -> Federation:
     if not views:
         return federation
 
+    made: dict[int, Tensor] = {}  # tests may share their images, and go on doing so
+
     def turned(data: Split) -> Split:
-        return data._replace(x=torch.stack([seen(x, view) for x, view in zip(data.x, views, strict=True)]))
+        if id(data.x) not in made:
+            made[id(data.x)] = torch.stack([seen(x, view) for x, view in zip(data.x, views, strict=True)])
+        return data._replace(x=made[id(data.x)])
 
     held_out = federation.validation and turned(federation.validation)
     return dataclasses.replace(
@@ -91,7 +100,7 @@ def in_views(federation: Federation, views: tuple[int, ...]) -> Federation:
 def _views(
     federation: Federation, seed: int, settings: ContextSettings, model: ModelSettings | Model, training: Training
 ) -> tuple[int, ...]:
-    """The view in which a model of the first client fits each client's own images best.
+    """The view in which a model of the first client fits each other client's own images best.
 
     That model is trained with the shortcut discounted, and judged so: what it fits is the rest.
     """
@@ -99,7 +108,9 @@ def _views(
         _shown(federation, ContextSettings()), split="discount", inferred={}, infer_every=0
     )
     clients = [Split(*(part[i : i + 1] for part in federation.train)) for i in range(federation.clients)]
-    pilot = train_reference(dataclasses.replace(discounted, train=clients[0]), seed, settings, model, training)
+    batch = min(training.batch_size, int((clients[0].context >= 0).sum()))
+    how = dataclasses.replace(training, batch_size=batch)
+    pilot = train_reference(dataclasses.replace(discounted, train=clients[0]), seed, settings, model, how)
 
     def misfit(data: Split, view: int) -> float:
         logits = _predict(pilot, data._replace(x=seen(data.x, view)))[0]
@@ -108,7 +119,8 @@ def _views(
         losses = risks.losses("binary", logits + offset[:, None], data.y[0])
         return float(risks.context_means(losses, risks.whole(data.context[0])))
 
-    return tuple(min(views_of(settings.align), key=lambda view: misfit(data, view)) for data in clients)
+    best = [min(views_of(settings.align), key=lambda view: misfit(data, view)) for data in clients[1:]]
+    return (0, *best)
 
 
 def _shown(federation: Federation, settings: ContextSettings) -> Federation:

@@ -138,6 +138,8 @@ def _planned(given: argparse.Namespace) -> tuple[Experiment, Effort]:
             named["seeds"] = tuple(int(seed) for seed in given.seeds.split(","))
         except ValueError:
             raise UserError(f"--seeds {given.seeds}: must be whole numbers with commas between them.") from None
+    if effort.leave_out and any(trial.contexts.align != "nothing" for trial in experiment.trials):
+        raise UserError("contexts.align: a client that is left out takes no view; set search.leave_out = false.")
     return experiment, dataclasses.replace(effort, **named)
 
 

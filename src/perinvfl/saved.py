@@ -1,5 +1,5 @@
 """A run, opened again from its folder: the data it saw, the models it ended with. Nothing is trained but fine-tuning
-that belongs to the method's prediction (FTFA, IRM-FT)."""
+that belongs to the method's prediction (FTFA, IRM-FT), and a reference model where contexts were inferred."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -87,7 +87,13 @@ def open_run(place: Path) -> Opened:
         )
     saved = checkpoint.load(path)
     trial = trial_of(run)
-    given = in_views(dataclasses.replace(trial, contexts=GIVEN).federation(), trial.federation().views)
+    views, before = list(trial.federation().views), run.start["notes"].get("views", [])
+    if views != before:
+        raise UserError(
+            f"{run.folder}: in training the clients took the views {before} of their images, here it would be {views}; "
+            "open the run on the machine that made it."
+        )
+    given = in_views(dataclasses.replace(trial, contexts=GIVEN).federation(), tuple(views))
     simulation = _restored(trial, saved, run.folder)
     # Of weights that a model began with, nothing is left to read.
     plain = build_model(dataclasses.replace(trial.model, weights=""), given.shape, given.outputs, "float32")

@@ -169,7 +169,6 @@ def several_tables(name: str, published: dict[str, Published], rule_name: str, g
     notes = [
         f"Rule {rule.name}: {rule.doc}. ± over seeds, in the average over the cases.",
         f"Searched on one seed, measured on others: {'; '.join(efforts)}.",
-        *(f"{part}: {TITLES[table.score]}." for part, table in tables.items() if table.score != "accuracy"),
         _columns(rule),
     ]
     return Table(name, rows, spectrum, beyond, rule.name, notes)
@@ -372,7 +371,8 @@ def cells(table: Table) -> tuple[list[str], list[tuple[str, list[str]]]]:
         ]
         groups = ["" if row.by_group is None else f"{row.by_group[name]:.2f}" for name in grouped]
         summary = [average, format(row.worst, form), *groups, *(taken if chosen else []), client]
-        rows.append((row.kind, [*([row.benchmark] if several else []), row.method, *shown, *summary, *beyond]))
+        data = row.benchmark if row.score == "accuracy" else f"{row.benchmark}, {TITLES[row.score]}"
+        rows.append((row.kind, [*([data] if several else []), row.method, *shown, *summary, *beyond]))
     return header, rows
 
 
@@ -434,6 +434,7 @@ def as_json(table: Table) -> dict[str, Any]:
                 "benchmark": row.benchmark or table.benchmark,
                 "method": row.method,
                 "kind": row.kind,
+                "seeds": row.seeds,
                 "score": row.score if row.benchmark else table.score,
                 "cases": {case: {"mean": mean, "std": std} for case, (mean, std) in row.cases.items()},
                 "average": row.average,

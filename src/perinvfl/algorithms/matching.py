@@ -23,6 +23,7 @@ def inner_products(updates: Params) -> Tensor:
 
 def matched_shares(products: Tensor, shares: Tensor, radius: float | Tensor) -> Tensor:
     """[n] what each update counts in d, from inner products [n, n] and the shares [n] it has in the mean."""
+    products = products / products.diagonal().amax().clamp(min=torch.finfo(products.dtype).tiny)
     size = (shares @ products @ shares).clamp(min=TINY)  # ‖ḡ‖²
     scaled = products / size
     towards = scaled @ shares

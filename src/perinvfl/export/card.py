@@ -43,7 +43,7 @@ def model_card(opened: Opened, description: Description, client: int, file: Path
             f"Predictions for {description.client}, on data collected and encoded as its training data were, including "
             "data from contexts that were not seen in training, to the extent that the table above shows."
             if description.personal
-            else "Predictions for any client of the federation, and as a start for a client that joins later.",
+            else _shared_use(opened, description),
             "",
             "## Limits",
             "- It was tested on the contexts named above and on no others.",
@@ -53,6 +53,14 @@ def model_card(opened: Opened, description: Description, client: int, file: Path
             "",
         ]
     )
+
+
+def _shared_use(opened: Opened, description: Description) -> str:
+    views = opened.federation.views
+    if not views:
+        return "Predictions for any client of the federation, and as a start for a client that joins later."
+    names = [name for name, view in zip(opened.clients, views, strict=True) if view == description.view]
+    return f"Predictions for clients that see their images as this model does: {', '.join(names)}."
 
 
 def _interface(opened: Opened, description: Description) -> list[str]:
@@ -67,7 +75,8 @@ def _interface(opened: Opened, description: Description) -> list[str]:
     else:
         lines = [f"`x`: {description.dtype}, [any, {', '.join(map(str, shape))}]; values {inside}."]
     if description.view:
-        ways = ["mirrored"] * (description.view % 2) + [f"turned by {90 * (description.view // 2)}°"]
+        turns = description.view // 2
+        ways = ["mirrored"] * (description.view % 2) + [f"turned by {90 * turns}°"] * (turns > 0)
         lines.append(f"The model sees images {' and '.join(ways)}, as this client chose; it does so itself.")
     if description.task == "regression":
         return [*lines, "", "`prediction`: float32, [any], in the label's own units."]
@@ -106,8 +115,8 @@ def _scaled(value: float | None, factor: float) -> str:
 
 def _settings(asked: dict[str, Any]) -> list[str]:
     lines = ["", "| setting | value |", "|---|---|"]
-    for part in ("algorithm", "training", "model", "data"):
-        lines += [f"| {part}.{key} | `{value}` |" for key, value in asked[part].items()]
+    for part in ("algorithm", "training", "model", "contexts", "data"):
+        lines += [f"| {part}.{key} | `{value}` |" for key, value in asked.get(part, {}).items()]
     return lines
 
 

@@ -8,11 +8,13 @@ import argparse
 import re
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from perinvfl.published import Published, read_published
 from perinvfl.tables import Row, Score, published_table
 
+HONEST = "worst-inferred-context"
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"(<!-- table: (?P<name>[^>]+?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
@@ -36,8 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _made(name: str) -> str:
     kind, _, folder = name.partition(" ")
-    if kind == "story":
-        return "\n" + "\n".join(story(ROOT / "results" / folder)) + "\n\n"
+    if kind in STORIES:
+        return "\n" + "\n".join(STORIES[kind](ROOT / "results" / folder)) + "\n\n"
     return "\n" + "\n".join(KINDS[kind](read_published(ROOT / "results" / folder))) + "\n\n"
 
 
@@ -74,7 +76,7 @@ def honest(records: Published) -> list[str]:
     lines = _header(
         "method", "average of p_test 0.1 … 0.5", "worst of them", "its global model", "in distribution, p = 0.9"
     )
-    for method, row in _measured(records, "worst-inferred-context").items():
+    for method, row in _measured(records, HONEST).items():
         within = row.cases["0.9"][0] if "0.9" in row.cases else None
         lines.append(_line(method, *map(_percent, (row.average, row.worst, row.of_global, within))))
     return lines
@@ -113,7 +115,6 @@ def birds(records: Published) -> list[str]:
 
 def honest_birds(records: Published) -> list[str]:
     """Photographs, by the rule without test data, class-balanced."""
-    rule = "worst-inferred-context"
     lines = _header(
         "method",
         "class-balanced average of p_test 0.1 … 0.5",
@@ -122,8 +123,8 @@ def honest_birds(records: Published) -> list[str]:
         "on birds left over",
         "plain accuracy",
     )
-    plain = _measured(records, rule)
-    for method, row in _measured(records, rule, "balanced").items():
+    plain = _measured(records, HONEST)
+    for method, row in _measured(records, HONEST, "balanced").items():
         left_over = (row.by_group or {}).get("Left over, balanced")
         numbers = (row.average, row.cases["0.1"][0], row.of_global, left_over, plain[method].average)
         lines.append(_line(method, *map(_percent, numbers)))
@@ -157,18 +158,38 @@ COLUMNS = {
 
 def story(folder: Path) -> list[str]:
     """All data sets in one table: average and worst case of each method by the rule without test data."""
-    lines = _header("data", *COLUMNS)
+
+    def cell(name: str, label: str) -> str:
+        row = _shown(folder / name, HONEST)[label]
+        return f"{_percent(row.average)} ({_percent(row.worst)})"
+
+    return _all_data(folder, list(COLUMNS), cell)
+
+
+def rules(folder: Path) -> list[str]:
+    """What three rules take from the same runs."""
+
+    def cell(name: str, label: str) -> str:
+        return " / ".join(_percent(_shown(folder / name, rule)[label].average) for rule in (HONEST, "oracle", "source"))
+
+    return _all_data(folder, [column for column in COLUMNS if column not in ("FedAvg", "shape only")], cell)
+
+
+def _all_data(folder: Path, columns: list[str], cell: Callable[[str, str], str]) -> list[str]:
+    lines = _header("data", *columns)
     for name, told in DATA.items():
-        score: Score = "balanced" if name == "waterbird" else "accuracy"
-        rows = _measured(read_published(folder / name), "worst-inferred-context", score)
-        cells = []
-        for labels in COLUMNS.values():
-            row = next((rows[label] for label in labels if label in rows), None)
-            cells.append("" if row is None else f"{_percent(row.average)} ({_percent(row.worst)})")
-        lines.append(_line(told, *cells))
+        there = _shown(folder / name, HONEST)
+        labels = [next((label for label in COLUMNS[column] if label in there), "") for column in columns]
+        lines.append(_line(told, *(cell(name, label) if label else "" for label in labels)))
     return lines
 
 
+@cache
+def _shown(folder: Path, rule: str) -> dict[str, Row]:
+    return _measured(read_published(folder), rule, "balanced" if folder.name == "waterbird" else "accuracy")
+
+
+STORIES = {"story": story, "rules": rules}
 KINDS: dict[str, Callable[[Published], list[str]]] = {
     "by-rule": by_rule,
     "one-nu": on_one_nu,

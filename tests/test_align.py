@@ -202,7 +202,9 @@ def test_the_global_model_is_exported_as_the_first_client_sees(run: Path, tmp_pa
     file = tmp_path / "nu.safetensors"
     assert call(["export", str(run), "--global", "-o", str(file)]) == 0
     assert read_model(file).description.view == 0
-    assert "Predictions for clients that see their images as this model does: 1." in Path(f"{file}.md").read_text()
+    assert (
+        "Predictions for clients that see their images as this model does: Client 1." in Path(f"{file}.md").read_text()
+    )
 
 
 def test_a_run_whose_views_come_out_otherwise_is_refused(

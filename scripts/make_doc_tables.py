@@ -11,7 +11,8 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from perinvfl.published import Published, read_published
+from perinvfl.balanced import has_groups
+from perinvfl.published import read_published
 from perinvfl.tables import Row, Score, published_table
 
 HONEST = "worst-inferred-context"
@@ -38,14 +39,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _made(name: str) -> str:
     kind, _, folder = name.partition(" ")
-    if kind in STORIES:
-        return "\n" + "\n".join(STORIES[kind](ROOT / "results" / folder)) + "\n\n"
-    return "\n" + "\n".join(KINDS[kind](read_published(ROOT / "results" / folder))) + "\n\n"
+    return "\n" + "\n".join(KINDS[kind](ROOT / "results" / folder)) + "\n\n"
 
 
-def by_rule(records: Published) -> list[str]:
+def by_rule(folder: Path) -> list[str]:
     """The paper's average, and what each rule takes."""
-    tables = {rule: _measured(records, rule) for rule in ("oracle", "source", "leave-one-client-out")}
+    tables = {rule: _measured(folder, rule) for rule in ("oracle", "source", "leave-one-client-out")}
     lines = _header("method", "paper", "oracle", "its worst case", "oracle, last round", *list(tables)[1:])
     for method, row in tables["oracle"].items():
         others = [_percent(tables[rule][method].average) for rule in list(tables)[1:]]
@@ -62,30 +61,30 @@ def by_rule(records: Published) -> list[str]:
     return lines
 
 
-def on_one_nu(records: Published) -> list[str]:
+def on_one_nu(folder: Path) -> list[str]:
     """The ablation: oracle, each case at the ends, and ν beside it."""
     lines = _header("method", "paper", "average", "worst case", "its ν", "last round")
-    for method, row in _measured(records, "oracle").items():
+    for method, row in _measured(folder, "oracle").items():
         numbers = (row.paper_average, row.average, row.worst, row.of_global, row.last_round)
         lines.append(_line(method, *map(_percent, numbers)))
     return lines
 
 
-def honest(records: Published) -> list[str]:
+def honest(folder: Path) -> list[str]:
     """What the rule without test data takes, and the price in distribution."""
     lines = _header(
         "method", "average of p_test 0.1 … 0.5", "worst of them", "its global model", "in distribution, p = 0.9"
     )
-    for method, row in _measured(records, HONEST).items():
+    for method, row in _measured(folder, HONEST).items():
         within = row.cases["0.9"][0] if "0.9" in row.cases else None
         lines.append(_line(method, *map(_percent, (row.average, row.worst, row.of_global, within))))
     return lines
 
 
-def birds(records: Published) -> list[str]:
+def birds(folder: Path) -> list[str]:
     """Photographs: plain accuracy as in the paper, and by the oracle's choice what says more."""
-    by_source = _measured(records, "source")
-    balanced = _measured(records, "oracle", "balanced")
+    by_source = _measured(folder, "source")
+    balanced = _measured(folder, "oracle", "balanced")
     lines = _header(
         "method",
         "paper, accuracy",
@@ -97,7 +96,7 @@ def birds(records: Published) -> list[str]:
         "worst group",
         "its global model",
     )
-    for method, row in _measured(records, "oracle").items():
+    for method, row in _measured(folder, "oracle").items():
         same, groups = balanced[method], row.by_group or {}
         numbers = (
             row.paper_average,
@@ -113,7 +112,7 @@ def birds(records: Published) -> list[str]:
     return lines
 
 
-def honest_birds(records: Published) -> list[str]:
+def honest_birds(folder: Path) -> list[str]:
     """Photographs, by the rule without test data, class-balanced."""
     lines = _header(
         "method",
@@ -123,8 +122,8 @@ def honest_birds(records: Published) -> list[str]:
         "on birds left over",
         "plain accuracy",
     )
-    plain = _measured(records, HONEST)
-    for method, row in _measured(records, HONEST, "balanced").items():
+    plain = _measured(folder, HONEST)
+    for method, row in _measured(folder, HONEST, "balanced").items():
         left_over = (row.by_group or {}).get("Left over, balanced")
         numbers = (row.average, row.cases["0.1"][0], row.of_global, left_over, plain[method].average)
         lines.append(_line(method, *map(_percent, numbers)))
@@ -184,23 +183,25 @@ def _all_data(folder: Path, columns: list[str], cell: Callable[[str, str], str])
     return lines
 
 
-@cache
 def _shown(folder: Path, rule: str) -> dict[str, Row]:
-    return _measured(read_published(folder), rule, "balanced" if folder.name == "waterbird" else "accuracy")
+    """As figures do: class-balanced where classes are of unlike size."""
+    return _measured(folder, rule, "balanced" if has_groups(_read(folder).chosen[0]) else "accuracy")
 
 
-STORIES = {"story": story, "rules": rules}
-KINDS: dict[str, Callable[[Published], list[str]]] = {
+KINDS: dict[str, Callable[[Path], list[str]]] = {
     "by-rule": by_rule,
     "one-nu": on_one_nu,
     "honest": honest,
     "birds": birds,
     "honest-birds": honest_birds,
+    "story": story,
+    "rules": rules,
 }
+_read = cache(read_published)
 
 
-def _measured(records: Published, rule: str, score: Score = "accuracy") -> dict[str, Row]:
-    return {row.method: row for row in published_table(records, rule, score).rows if row.kind != "paper"}
+def _measured(folder: Path, rule: str, score: Score = "accuracy") -> dict[str, Row]:
+    return {row.method: row for row in published_table(_read(folder), rule, score).rows if row.kind != "paper"}
 
 
 def _header(*names: str) -> list[str]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import perinvfl as pf
+from perinvfl.align import _views, in_views, prepared
 from perinvfl.cli import call
 from perinvfl.contexts import ContextSettings, reference_answer, shortcut_log_odds
 from perinvfl.data.random import random_federation
@@ -20,7 +21,9 @@ from perinvfl.export.predict import predict
 from perinvfl.federation import Federation, Split
 from perinvfl.models import ModelSettings
 from perinvfl.models.symmetry import Symmetry, seen, views_of
-from perinvfl.reference import _predict, _shown, _views, in_views, infer_contexts, train_reference
+from perinvfl.reference import predict as predict_all
+from perinvfl.reference import train_reference
+from perinvfl.reproduce import main as reproduce_main
 from perinvfl.saved import open_run, trial_of
 from perinvfl.seeding import generator
 from perinvfl.simulate import Training
@@ -70,7 +73,7 @@ def federation_in(styles: list[int]) -> tuple[Federation, Federation]:
 def test_every_client_comes_to_see_alike(symmetry: Symmetry, styles: list[int], use: Any) -> None:
     plain, given = federation_in(styles)
     how = dataclasses.replace(HOW, use=use, align=symmetry)
-    made = infer_contexts(given, 3, how, MODEL, LOOP)
+    made = prepared(given, 3, how, MODEL, LOOP)
     assert torch.equal(made.train.x, plain.train.x) and torch.equal(made.tests["0.1"].x, plain.tests["0.1"].x)
     assert made.validation is not None and plain.validation is not None
     assert torch.equal(made.validation.x, plain.validation.x)
@@ -78,24 +81,24 @@ def test_every_client_comes_to_see_alike(symmetry: Symmetry, styles: list[int], 
     assert made.views[0] == 0 and made.notes["views"] == list(made.views)
     assert torch.equal(made.train.y, given.train.y) and made.split == use
     # All else is as without it: what the reference model is wrong about was found before anything was turned.
-    without = infer_contexts(given, 3, dataclasses.replace(how, align="nothing"), MODEL, LOOP)
+    without = prepared(given, 3, dataclasses.replace(how, align="nothing"), MODEL, LOOP)
     assert torch.equal(made.train.context, without.train.context) and made.contexts == without.contexts
     assert without.views == () and "views" not in without.notes
 
 
 def test_the_view_is_the_one_that_a_slow_comparison_finds() -> None:
     _, given = federation_in([0, 2, 6, 4])
-    split = infer_contexts(given, 3, HOW, MODEL, LOOP)
+    split = prepared(given, 3, HOW, MODEL, LOOP)
     how = dataclasses.replace(HOW, align="rotations", reference_rounds=3)  # so short that the choice is not clear
     found = _views(split, 3, how, MODEL, LOOP)
     first = Split(*(part[:1] for part in split.train))
-    pilot = train_reference(dataclasses.replace(_shown(split, HOW), train=first, inferred={}), 3, how, MODEL, LOOP)
+    pilot = train_reference(dataclasses.replace(split, train=first), 3, how, MODEL, LOOP)
 
     def misfit(i: int, view: int) -> float:
         x, y, context = (part[i] for part in split.train)
         odds = shortcut_log_odds(y, context)
         total = 0.0
-        logits = _predict(pilot, Split(seen(x, view)[None], y[None], context[None]))[0, :, 0]
+        logits = predict_all(pilot, Split(seen(x, view)[None], y[None], context[None]))[0, :, 0]
         for z, label, answer in zip(logits.tolist(), y.tolist(), reference_answer(y, context).tolist(), strict=True):
             p = torch.sigmoid(torch.tensor(z + float(odds[int(answer)]), dtype=torch.float64))
             total -= float(torch.log(p if label else 1 - p))
@@ -111,9 +114,7 @@ def test_the_first_client_stays_as_it_is_and_may_be_small() -> None:
     short[0, 60:] = -1  # fewer than a batch
     small = dataclasses.replace(given, train=given.train._replace(context=short))
     for rounds in (1, 30):
-        made = infer_contexts(
-            small, 3, dataclasses.replace(HOW, align="rotations", reference_rounds=rounds), MODEL, LOOP
-        )
+        made = prepared(small, 3, dataclasses.replace(HOW, align="rotations", reference_rounds=rounds), MODEL, LOOP)
         assert made.views[0] == 0
 
 
@@ -246,13 +247,25 @@ def test_what_cannot_be_aligned_is_refused_in_one_sentence() -> None:
         (images, blind, "sees no difference"),
     ):
         with pytest.raises(UserError, match=f"contexts.align.*{words}"):
-            infer_contexts(federation, 0, how, model, LOOP)
+            prepared(federation, 0, how, model, LOOP)
     digits = {"benchmark": "rc_mnist", "train_per_client": 100, "holdout": 10}
     for data, contexts, words in (
         (digits, {"infer": "soft", "align": "flips"}, 'goes with infer = "hard"'),
         (digits, {"align": "flips"}, 'goes with infer = "hard"'),
         (digits, {"infer": "hard", "align": "turns"}, "contexts.align"),
-        ({**digits, "leave_out": 1}, {"infer": "hard", "align": "flips"}, "takes no view"),
     ):
         with pytest.raises(UserError, match=words):
             build_experiment({"data": data, "contexts": contexts, "algorithm": [{"name": "irm"}]})
+
+
+def test_a_search_that_leaves_clients_out_is_refused_before_it_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "aligned.toml"
+    file.write_text(
+        '[data]\nbenchmark = "rc_mnist"\nholdout = 100\n[contexts]\ninfer = "hard"\nalign = "rotations"\n'
+        '[[algorithm]]\nname = "irm"\n'
+    )
+    assert reproduce_main([str(file), "--out", str(tmp_path / "out")]) == 2
+    assert "set search.leave_out = false" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

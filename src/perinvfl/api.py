@@ -27,6 +27,7 @@ from torch import Tensor
 from perinvfl import checkpoint, config, tree
 from perinvfl.algorithms import ALGORITHMS
 from perinvfl.algorithms.base import Algorithm
+from perinvfl.align import prepared
 from perinvfl.contexts import read_contexts
 from perinvfl.data import BENCHMARKS, build_federation
 from perinvfl.data.files import Division, FileSettings, array_rows, federation_of
@@ -36,9 +37,8 @@ from perinvfl.errors import UserError
 from perinvfl.experiment import PARTS, Trial, algorithm_named, build_experiment
 from perinvfl.federation import Federation, Origin
 from perinvfl.models import Model, ModelSettings, module
-from perinvfl.models.symmetry import seen
+from perinvfl.models.symmetry import seeing
 from perinvfl.records import EVENTS, Event, read_run
-from perinvfl.reference import infer_contexts
 from perinvfl.simulate import Simulation, Training
 from perinvfl.train import CHECKPOINT, start_fields
 
@@ -136,7 +136,7 @@ def start(
     asked, made = _model(model, federation, settings)
     stage = read_contexts(contexts or {})
     if stage.infer != "given":
-        federation = infer_contexts(federation, seed, stage, made, settings)
+        federation = prepared(federation, seed, stage, made, settings)
     trial = Trial(
         origin.benchmark,
         origin.settings,
@@ -263,10 +263,9 @@ class Session:
     def outputs(self, x: Any, client: str | None = None) -> Tensor:
         """[n, outputs] of a client's model for inputs as they were in the file; without a client, the global one's."""
         params, inputs = self._model_of(client), self._prepared(x).to(self._simulation.device)
-        if client is not None and self.federation.views:
-            inputs = seen(inputs, self.federation.views[self.clients.index(str(client))])
+        view = 0 if client is None else self.federation.view_of(self.clients.index(str(client)))
         with torch.no_grad():
-            return self._simulation.model.apply(params, inputs).cpu()
+            return seeing(self._simulation.model, view).apply(params, inputs).cpu()
 
     def predict_proba(self, x: Any, client: str | None = None) -> Tensor:
         """[n, classes]"""

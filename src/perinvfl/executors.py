@@ -16,7 +16,7 @@ from torch import Tensor
 from perinvfl import risks, tree
 from perinvfl.algorithms.base import Algorithm, Broadcast, ClientState, ServerState, Upload
 from perinvfl.algorithms.fedgma import damped
-from perinvfl.algorithms.matching import inner_products, matched_shares
+from perinvfl.algorithms.fedomg import matched
 from perinvfl.errors import UserError
 from perinvfl.federation import Split
 from perinvfl.problem import Batches, Problem
@@ -132,16 +132,17 @@ class Loop:
         kept: list[list[Params]] = [[] for _ in range(trials)]
         for (t, i), (upload, state) in zip(_places(trials, n), self._spread(job, _places(trials, n)), strict=True):
             share = float(task.weights[t, i])
-            update[t] = _add(update[t], upload.update, share)
-            if self.algorithms[t].agreement:
-                signs[t] = _add(signs[t], tree.map(torch.sign, upload.update), share)
             if self.algorithms[t].matching:
                 kept[t].append(upload.update)
+            else:
+                update[t] = _add(update[t], upload.update, share)
+            if self.algorithms[t].agreement:
+                signs[t] = _add(signs[t], tree.map(torch.sign, upload.update), share)
             new_risks[t, i] = upload.risk
             new_states[t].append(state)
         for t, algorithm in enumerate(self.algorithms):
             if algorithm.matching:
-                update[t] = _matched(tree.stack(kept[t]), task.weights[t], algorithm.matching)
+                update[t] = matched(tree.stack(kept[t]), task.weights[t], algorithm.matching)
             if algorithm.agreement:
                 update[t] = damped(update[t], signs[t], algorithm.agreement)
         return tree.stack(update), new_risks, new_states
@@ -254,7 +255,7 @@ class Batched:
         if radius is None:
             update = tree.map(mean, uploads.update)
         else:
-            update = torch.vmap(_matched)(uploads.update, weights, radius)
+            update = torch.vmap(matched)(uploads.update, weights, radius)
         if least is not None:
             signs = tree.map(lambda leaf: mean(leaf.sign()), uploads.update)
             update = torch.vmap(damped)(update, signs, least)
@@ -371,12 +372,6 @@ def _add(total: Params, part: Params, share: float) -> Params:
     if not total:
         return tree.map(lambda leaf: leaf * share, part)
     return tree.map(lambda sum_, leaf: sum_.add_(leaf, alpha=share), total, part)
-
-
-def _matched(updates: Params, weights: Tensor, radius: float | Tensor) -> Params:
-    """Of updates that carry a client axis, their sum, weighted so that they match."""
-    shares = matched_shares(inner_products(updates), weights, radius)
-    return tree.map(lambda leaf: torch.einsum("n,n...->...", shares.to(leaf.dtype), leaf), updates)
 
 
 def _places(trials: int, n: int) -> list[tuple[int, int]]:

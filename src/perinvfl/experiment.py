@@ -33,6 +33,7 @@ from perinvfl.algorithms import ALGORITHMS
 from perinvfl.algorithms.base import Algorithm
 from perinvfl.algorithms.groupdro import GroupWeighted
 from perinvfl.algorithms.irm import Penalized
+from perinvfl.align import prepared
 from perinvfl.contexts import ContextSettings, read_contexts
 from perinvfl.data import BENCHMARKS, build_federation
 from perinvfl.errors import UserError
@@ -40,7 +41,6 @@ from perinvfl.federation import Federation
 from perinvfl.models import ModelSettings
 from perinvfl.own_code import importing_from, load, source_of
 from perinvfl.records import run_id
-from perinvfl.reference import infer_contexts
 from perinvfl.simulate import Training
 
 GIVEN = ContextSettings()
@@ -134,7 +134,7 @@ def _federation(benchmark: str, settings: Any, seed: int) -> Federation:
 def _inferred(
     benchmark: str, settings: Any, seed: int, contexts: ContextSettings, model: ModelSettings, training: Training
 ) -> Federation:
-    return infer_contexts(_federation(benchmark, settings, seed), seed, contexts, model, training)
+    return prepared(_federation(benchmark, settings, seed), seed, contexts, model, training)
 
 
 @dataclass(frozen=True)
@@ -339,8 +339,6 @@ def _check_contexts(trials: list[Trial]) -> None:
             raise UserError(
                 f'contexts.use = "balance": {trial.label} has no loss over contexts; use "discount" or "judge".'
             )
-        if trial.contexts.align != "nothing" and getattr(trial.data, "leave_out", -1) >= 0:
-            raise UserError("contexts.align: a client that is left out takes no view; leave out data.leave_out.")
 
 
 def _check_labels(trials: list[Trial]) -> None:

@@ -88,6 +88,9 @@ class Federation:
     def client_names(self) -> tuple[str, ...]:
         return self.schema.clients or tuple(str(number) for number in range(self.clients))
 
+    def view_of(self, client: int) -> int:
+        return self.views[client] if self.views else 0
+
     @property
     def clients(self) -> int:
         return self.train.y.shape[0]

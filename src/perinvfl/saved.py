@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from perinvfl import checkpoint, tree
+from perinvfl.align import in_views
 from perinvfl.errors import UserError
 from perinvfl.experiment import GIVEN, Trial, build_experiment
 from perinvfl.federation import Federation
 from perinvfl.models import Model, build_model
 from perinvfl.naming import client_names
 from perinvfl.records import EVENTS, Run, find_runs, read_run
-from perinvfl.reference import in_views
 from perinvfl.simulate import Simulation
 from perinvfl.train import CHECKPOINT
 from perinvfl.tree import Params

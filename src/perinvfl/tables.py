@@ -49,7 +49,7 @@ class Row:
         None  # average of the global model of the same runs at the same round, beside personal ones
     )
     benchmark: str = ""  # where a table holds several
-    score: Score = "accuracy"  # what the cases show, there
+    score: Score = "accuracy"  # what the cases show
 
     @property
     def values(self) -> list[float]:
@@ -77,7 +77,12 @@ class Table:
     beyond: tuple[str, ...]  # other test cases, such as those in distribution
     rule: str  # how settings and rounds were chosen
     notes: list[str]
-    score: Score = "accuracy"  # what the cases show
+
+    @property
+    def score(self) -> Score:
+        """What the cases show; where it differs between rows, each says so."""
+        shown = {row.score for row in self.rows}
+        return shown.pop() if len(shown) == 1 else "accuracy"
 
     @property
     def errors(self) -> bool:
@@ -119,7 +124,7 @@ def make_table(runs: list[Run], score: Score = "accuracy") -> Table:
     unfinished = [run for run in runs if not run.finished]
     if unfinished:
         notes.append(f"{len(unfinished)} unfinished runs are left out; the command that began them goes on with them.")
-    return Table(benchmark, rows, spectrum, beyond, "last round", [*notes, *_group_notes(rows)], score)
+    return Table(benchmark, rows, spectrum, beyond, "last round", [*notes, *_group_notes(rows)])
 
 
 def published_table(published: Published, rule_name: str, score: Score = "accuracy", name: str = "") -> Table:
@@ -147,7 +152,7 @@ def published_table(published: Published, rule_name: str, score: Score = "accura
         f"{rows[1].seeds} others; ± over seeds, in the average over the cases.",
         _columns(rule),
     ]
-    return Table(name or benchmark, rows, spectrum, beyond, rule.name, [*notes, *_group_notes(rows)], score)
+    return Table(name or benchmark, rows, spectrum, beyond, rule.name, [*notes, *_group_notes(rows)])
 
 
 def several_tables(name: str, published: dict[str, Published], rule_name: str, grouped: Score = "balanced") -> Table:
@@ -159,9 +164,7 @@ def several_tables(name: str, published: dict[str, Published], rule_name: str, g
         part: published_table(records, rule_name, grouped if has_groups(records.chosen[0]) else "accuracy", part)
         for part, records in published.items()
     }
-    rows = []
-    for part, table in tables.items():
-        rows += [dataclasses.replace(row, benchmark=part, score=table.score) for row in table.rows]
+    rows = [dataclasses.replace(row, benchmark=part) for part, table in tables.items() for row in table.rows]
     beyond = tuple(dict.fromkeys(case for table in tables.values() for case in table.beyond))
     spectrum = tuple(dict.fromkeys(case for table in tables.values() for case in table.spectrum))
     rule = rule_named(rule_name)
@@ -242,7 +245,7 @@ def constant_row(runs: list[Run], spectrum: tuple[str, ...], score: Score = "acc
     cases = _by_case(score, factor, accuracies, right, [group["counts"] for group in groups])
     by_group = _by_group(spectrum, accuracies, right, [group["counts"] for group in groups]) if groups else None
     name = "Majority class" if groups else "Constant"
-    return Row(name, "reference", cases, spectrum, seeds=len(drawn), errors=errors, by_group=by_group)
+    return Row(name, "reference", cases, spectrum, seeds=len(drawn), errors=errors, by_group=by_group, score=score)
 
 
 def _unit(run: Run) -> tuple[float, bool]:
@@ -326,7 +329,16 @@ def _method_rows(
     paper_average = None if published is None else statistics.fmean(published)
     rows = [
         Row(
-            label, "measured", cases, spectrum, worst_client, len(runs), paper_average, errors=errors, by_group=by_group
+            label,
+            "measured",
+            cases,
+            spectrum,
+            worst_client,
+            len(runs),
+            paper_average,
+            errors=errors,
+            by_group=by_group,
+            score=score,
         )
     ]
     if published is not None and spectrum == CASES and score == "accuracy":
@@ -435,7 +447,7 @@ def as_json(table: Table) -> dict[str, Any]:
                 "method": row.method,
                 "kind": row.kind,
                 "seeds": row.seeds,
-                "score": row.score if row.benchmark else table.score,
+                "score": row.score,
                 "cases": {case: {"mean": mean, "std": std} for case, (mean, std) in row.cases.items()},
                 "average": row.average,
                 "deviation": row.deviation,

@@ -140,14 +140,14 @@ def table(
 ) -> None:
     """Show a published table or that of finished runs. Nothing is trained."""
     published = {name: read_published(folder) for name, folder in published_folders(place).items()}
+    shown: Score = score.value if score else "balanced" if len(published) > 1 else "accuracy"
     if not published:
-        made = make_table(find_runs(place), score.value if score else "accuracy")
+        made = make_table(find_runs(place), shown)
     elif len(published) == 1:
         records = next(iter(published.values()))
-        made = published_table(records, rule or default_rule(records), score.value if score else "accuracy")
+        made = published_table(records, rule or default_rule(records), shown)
     else:
-        grouped: Score = score.value if score else "balanced"
-        made = several_tables(place.name, published, rule or default_rule(*published.values()), grouped)
+        made = several_tables(place.name, published, rule or default_rule(*published.values()), shown)
     if format is None:
         show_table(wide_console(), made)
     else:

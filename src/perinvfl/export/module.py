@@ -106,7 +106,7 @@ def describe(opened: Opened, client: int, shared: bool) -> tuple[Description, De
         run=opened.trial.id,
         model={key: value for key, value in opened.trial.model.asked().items() if key != "weights"},
         dtype="uint8" if federation.train.x.dtype == torch.uint8 else "float32",
-        view=federation.views[client] if federation.views and not shared else 0,
+        view=0 if shared else federation.view_of(client),
     )
     model = seeing(opened.model, described.view)
     return described, Deployed(model, params, federation.task, standardisation(federation)).eval()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from perinvfl.algorithms.matching import inner_products, matched_shares
+from perinvfl.algorithms.fedomg import inner_products, matched_shares
 from perinvfl.seeding import generator
 
 

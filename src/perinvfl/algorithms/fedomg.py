@@ -9,10 +9,17 @@ weighted sum of the updates, and the weights depend on their inner products alon
 import torch
 from torch import Tensor
 
+from perinvfl import tree
 from perinvfl.tree import Params
 
 STEPS = 200  # of exponentiated gradient descent on the simplex
 TINY = 1e-12
+
+
+def matched(updates: Params, shares: Tensor, radius: float | Tensor) -> Params:
+    """d, from updates that carry a client axis [n, ...] and the shares [n] they have in the mean."""
+    counts = matched_shares(inner_products(updates), shares, radius)
+    return tree.map(lambda leaf: torch.einsum("n,n...->...", counts.to(leaf.dtype), leaf), updates)
 
 
 def inner_products(updates: Params) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from perinvfl.federation import Federation, Split
+from perinvfl.data.federation import Federation, Split
 
 WIDTH = 390  # the paper's hidden width; padding is not counted as work done
 

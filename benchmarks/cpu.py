@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from benchmarks.common import WIDTH, product_rate, random_digits, rival_seconds, show, step_flops
 from perinvfl.algorithms import IRM
-from perinvfl.federation import Federation
-from perinvfl.simulate import Simulation, Training
+from perinvfl.data.federation import Federation
+from perinvfl.engine.simulation import Simulation, Training
 
 LOCAL_STEPS = 5
 PENALTY = 10.0

@@ -217,12 +217,12 @@ def wait_for_port(port: int) -> None:
 def empty_site(folder: Path) -> None:
     from flwr.app import Context, Message, RecordDict
 
-    from perinvfl.flower import layout, node
+    from perinvfl.flower import layout, site_process
 
     def answer(message: Message, context: Context) -> Message:
         return Message(RecordDict({"update": message.content["model"]}), reply_to=message)
 
-    node.Node(layout.open_site(folder), {}, answer, print).serve()
+    site_process.Node(layout.open_site(folder), {}, answer, print).serve()
 
 
 def server(folder: Path, file: Path, log: Path, empty: bool) -> None:
@@ -230,12 +230,12 @@ def server(folder: Path, file: Path, log: Path, empty: bool) -> None:
     import torch
     from flwr.app import RecordDict
 
-    from perinvfl.experiment import read_experiment
-    from perinvfl.flower import codec, layout, submit
-    from perinvfl.flower.post import GridPost
+    from perinvfl.flower import codec, layout, run_process
     from perinvfl.flower.rounds import Rounds
     from perinvfl.flower.settings import FederationSettings
+    from perinvfl.flower.transport import GridTransport
     from perinvfl.flower.watch import Progress, Watch
+    from perinvfl.runs.experiment import read_experiment
 
     def note(seconds: float) -> None:
         with open(log, "a") as written:
@@ -247,12 +247,12 @@ def server(folder: Path, file: Path, log: Path, empty: bool) -> None:
 
     place = layout.open_server(folder)
     by_key = {place.public_key(site): client for client, site in enumerate(place.sites)}
-    with submit.running(submit.connect(place)) as grid:
+    with run_process.running(run_process.connect(place)) as grid:
 
         def whereabouts() -> dict[int, int]:
             return {by_key[node.public_key]: node.node_id for node in grid.get_nodes()}
 
-        post = GridPost(grid, whereabouts, FederationSettings().poll)
+        post = GridTransport(grid, whereabouts, FederationSettings().poll)
         if not empty:
             (trial,) = read_experiment(file).trials
             settings = FederationSettings(evaluate=False)

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from benchmarks.common import show
 from perinvfl.algorithms import FedAvg
-from perinvfl.federation import Federation, Split
+from perinvfl.data.federation import Federation, Split
+from perinvfl.engine.simulation import Simulation, Training, pick_device
 from perinvfl.models import ModelSettings
 from perinvfl.models.resnet import GROUPS, IMAGENET_DEVIATION, IMAGENET_MEAN
-from perinvfl.simulate import Simulation, Training, pick_device
 
 
 class Block(nn.Module):

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from perinvfl.algorithms import register
 from perinvfl.algorithms.base import Algorithm, Broadcast, Walk
-from perinvfl.hyper import LogUniform, hyper
-from perinvfl.problem import Batches, Descent, Problem
+from perinvfl.core.hyper import LogUniform, hyper
+from perinvfl.learning.problem import Batches, Descent, Problem
 
 
 @dataclass(frozen=True)

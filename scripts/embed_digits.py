@@ -11,7 +11,7 @@ import hashlib
 import lzma
 from pathlib import Path
 
-from perinvfl.data.sources import EMBEDDED, official_paths, pack, read_idx, read_unzipped
+from perinvfl.data.benchmarks.sources import EMBEDDED, official_paths, pack, read_idx, read_unzipped
 from perinvfl.errors import UserError
 
 # Of the unzipped idx files (images, labels): gzip headers differ between mirrors, contents do not.

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from perinvfl.balanced import has_groups
-from perinvfl.published import read_published
-from perinvfl.tables import Row, Score, published_table
+from perinvfl.results.balanced import has_groups
+from perinvfl.results.search_records import read_published
+from perinvfl.results.table import Row, Score, published_table
 
 HONEST = "worst-inferred-context"
 ROOT = Path(__file__).parents[1]

@@ -1,4 +1,4 @@
-"""Write src/perinvfl/presets/*.toml from the published records: for each method, the setting and round a rule took.
+"""Write src/perinvfl/runs/presets/*.toml from published records: for each method, the setting and round a rule took.
 
 python scripts/make_presets.py
 """
@@ -9,11 +9,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from perinvfl.balanced import class_balanced, has_groups
-from perinvfl.published import Published, read_published
+from perinvfl.results.balanced import class_balanced, has_groups
+from perinvfl.results.search_records import SearchRecords, read_published
 
 ROOT = Path(__file__).parents[1]
-PRESETS = ROOT / "src/perinvfl/presets"
+PRESETS = ROOT / "src/perinvfl/runs/presets"
 # Which methods get a preset: label -> name of the preset.
 METHODS = {
     "FedAvg": "fedavg",
@@ -53,7 +53,7 @@ def main() -> None:
                     (PRESETS / f"{name}-{benchmark}.toml").write_text(text, encoding="utf-8")
 
 
-def preset(published: Published, label: str, name: str, rule: str, benchmark: str) -> str:
+def preset(published: SearchRecords, label: str, name: str, rule: str, benchmark: str) -> str:
     choice = published.choices(rule)[label]
     runs = published.runs_of(label, choice.setting)
     asked = runs[0].start["asked"]

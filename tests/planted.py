@@ -7,11 +7,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from perinvfl.data import BENCHMARKS, Benchmark
+from perinvfl.core.hyper import hyper
+from perinvfl.core.seeding import generator
 from perinvfl.data.constant import constant_scores
-from perinvfl.federation import Federation, Schema, Split
-from perinvfl.hyper import hyper
-from perinvfl.seeding import generator
+from perinvfl.data.federation import Federation, Schema, Split
+from perinvfl.data.registry import BENCHMARKS, Benchmark
 
 SITES = ("Aarau", "Bern", "Chur", "Davos", "Erlen")
 FEATURES = ("age", "dose", "badge", "noise")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from perinvfl.federation import Federation
+from perinvfl.data.federation import Federation
 
 
 class Samples(NamedTuple):

@@ -16,9 +16,9 @@ from torch import nn
 
 import perinvfl as pf
 from perinvfl.algorithms import ALGORITHMS, Ditto
-from perinvfl.data.random import random_federation
+from perinvfl.data.benchmarks.random import random_federation
 from perinvfl.errors import UserError
-from perinvfl.records import read_run
+from perinvfl.runs.records import read_run
 
 NAMED = {"label": "ill", "client": "hospital", "context": "year"}
 SMALL = {"hidden": [4]}

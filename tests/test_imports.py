@@ -16,7 +16,7 @@ class Refuse:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Refuse())
-from perinvfl.train import main
+from perinvfl.runs.train import main
 code = main(sys.argv[1:])
 outside = {name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names)
 print("imported:", sorted(outside & {"typer", "rich", "click", "numpy", "pydantic", "safetensors"}))

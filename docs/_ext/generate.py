@@ -18,10 +18,10 @@ from sphinx.errors import ExtensionError
 
 from perinvfl.algorithms import ALGORITHMS, settings_of
 from perinvfl.cli.app import app as commands
-from perinvfl.contexts import ContextSettings
-from perinvfl.data import BENCHMARKS
+from perinvfl.data.registry import BENCHMARKS
+from perinvfl.engine.simulation import Training
+from perinvfl.learning.shortcut import ContextSettings
 from perinvfl.models import ModelSettings
-from perinvfl.simulate import Training
 
 HERE = Path(__file__).parent.parent
 ROOT = HERE.parent

@@ -24,23 +24,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perinvfl import checkpoint, config, tree
 from perinvfl.algorithms import ALGORITHMS
 from perinvfl.algorithms.base import Algorithm
-from perinvfl.align import prepared
-from perinvfl.contexts import read_contexts
-from perinvfl.data import BENCHMARKS, build_federation
-from perinvfl.data.files import Division, FileSettings, array_rows, federation_of
-from perinvfl.data.readers import numbers_of
-from perinvfl.data.rows import AskedTask
+from perinvfl.core import config, files, tree
+from perinvfl.data.federation import Federation, Origin
+from perinvfl.data.own.files import Division, FileSettings, array_rows, federation_of
+from perinvfl.data.own.readers import numbers_of
+from perinvfl.data.own.rows import AskedTask
+from perinvfl.data.registry import BENCHMARKS, build_federation
+from perinvfl.engine.simulation import Simulation, Training
 from perinvfl.errors import UserError
-from perinvfl.experiment import PARTS, Trial, algorithm_named, build_experiment
-from perinvfl.federation import Federation, Origin
+from perinvfl.learning.shortcut import read_contexts
 from perinvfl.models import Model, ModelSettings, module
 from perinvfl.models.symmetry import seeing
-from perinvfl.records import EVENTS, Event, read_run
-from perinvfl.simulate import Simulation, Training
-from perinvfl.train import CHECKPOINT, start_fields
+from perinvfl.preparation.alignment import prepared
+from perinvfl.runs.experiment import PARTS, algorithm_named, build_experiment
+from perinvfl.runs.records import EVENTS, Event, read_run
+from perinvfl.runs.train import CHECKPOINT, start_fields
+from perinvfl.runs.trial import Trial
 
 Scores = dict[str, dict[str, float | None]]  # by test context and client; None: the client has no sample of it
 Given = ModelSettings | dict[str, Any] | str | Callable[..., torch.nn.Module] | None
@@ -295,7 +296,7 @@ class Session:
         there = read_run(folder)
         if there is not None and there.start["id"] != self.trial.id:
             raise UserError(f"{folder} holds another run; choose another folder.")
-        with checkpoint.writing(folder):
+        with files.writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
         fields = start_fields(self.trial, self.federation, self._simulation, folder.name, 0)
         origin = self.federation.origin
@@ -310,12 +311,12 @@ class Session:
             events.append({"event": "end", "round": self.rounds_done, "seconds": round(self._seconds, 3)})
         lines = "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events)
         spent = torch.tensor(self._seconds, dtype=torch.float64)
-        checkpoint.save(folder / CHECKPOINT, self._simulation.state() | {"seconds": spent})
-        checkpoint.write_atomically(folder / EVENTS, lines.encode())
+        files.save(folder / CHECKPOINT, self._simulation.state() | {"seconds": spent})
+        files.write_atomically(folder / EVENTS, lines.encode())
         return folder
 
     def _restore(self, folder: Path, events: list[Event]) -> None:
-        saved = checkpoint.load(folder / CHECKPOINT)
+        saved = files.load(folder / CHECKPOINT)
         try:
             self._simulation.restore(saved)
             shapes = [leaf.shape for leaf in self._simulation.server.params.values()]

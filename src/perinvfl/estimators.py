@@ -15,9 +15,9 @@ import numpy as np
 
 from perinvfl import api
 from perinvfl.algorithms import settings_of
+from perinvfl.data.federation import Federation
 from perinvfl.errors import UserError
-from perinvfl.experiment import algorithm_named
-from perinvfl.federation import Federation
+from perinvfl.runs.experiment import algorithm_named
 
 RATES = ("learning_rate", "personal_learning_rate", "finetune_learning_rate")
 OPTIMIZERS = ("optimizer", "personal_optimizer", "finetune_optimizer")

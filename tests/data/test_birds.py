@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from perinvfl.data.birds import LAND, WATER, BirdSettings, Flock, Plan, bird_federation, draw_plan, own_side
-from perinvfl.data.drawn import DrawnSettings, drawn_federation, drawn_pictures
+from perinvfl.data.benchmarks.birds import LAND, WATER, BirdSettings, Flock, Plan, bird_federation, draw_plan, own_side
+from perinvfl.data.benchmarks.drawn import DrawnSettings, drawn_federation, drawn_pictures
 from perinvfl.errors import UserError
 
 SETTINGS = BirdSettings(train_per_client=40, test_per_client=20)

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from perinvfl.data.constant import constant_scores
-from perinvfl.federation import Split
+from perinvfl.data.federation import Split
 
 CONTEXT = torch.tensor([[0, 0, 0, 0, 0], [0, 1, 0, -1, -1]])
 

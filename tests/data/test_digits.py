@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from perinvfl.config import build
-from perinvfl.data import BENCHMARKS, build_federation
-from perinvfl.data.digits import DigitSettings, assignment, digit_federation, turned
-from perinvfl.data.sources import Digits, embedded_digits
+from perinvfl.core.config import build
+from perinvfl.data.benchmarks.digits import DigitSettings, assignment, digit_federation, turned
+from perinvfl.data.benchmarks.sources import Digits, embedded_digits
+from perinvfl.data.federation import Federation, Split
+from perinvfl.data.registry import BENCHMARKS, build_federation
 from perinvfl.errors import UserError
-from perinvfl.federation import Federation, Split
 
 SMALL = DigitSettings(train_per_client=300, test_per_client=100)
 

@@ -17,13 +17,13 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from perinvfl.cli import call
-from perinvfl.config import build
-from perinvfl.data.files import SAME, FileSettings, array_rows, file_federation
-from perinvfl.data.rows import BadData, in_order, number_of
-from perinvfl.data.survey import survey
+from perinvfl.core.config import build
+from perinvfl.data.federation import Federation
+from perinvfl.data.own.files import SAME, FileSettings, array_rows, file_federation
+from perinvfl.data.own.rows import BadData, in_order, number_of
+from perinvfl.data.own.survey import survey
 from perinvfl.errors import UserError
-from perinvfl.experiment import build_experiment
-from perinvfl.federation import Federation
+from perinvfl.runs.experiment import build_experiment
 
 HEADER = ["site", "year", "a", "b", "y"]
 Row = list[Any]

@@ -5,11 +5,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perinvfl.config import build
-from perinvfl.data import BENCHMARKS, build_federation
-from perinvfl.data.random import RandomSettings, random_federation
+from perinvfl.core.config import build
+from perinvfl.data.benchmarks.random import RandomSettings, random_federation
+from perinvfl.data.federation import Split
+from perinvfl.data.registry import BENCHMARKS, build_federation
 from perinvfl.errors import UserError
-from perinvfl.federation import Split
 
 
 @st.composite

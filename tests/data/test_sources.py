@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from perinvfl.data import sources
-from perinvfl.data.sources import embedded_digits, official_digits, read_idx
+from perinvfl.data.benchmarks import sources
+from perinvfl.data.benchmarks.sources import embedded_digits, official_digits, read_idx
 from perinvfl.errors import UserError
 
 

@@ -5,17 +5,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from perinvfl.config import build
-from perinvfl.data import build_federation
-from perinvfl.data.structural import (
+from perinvfl.core.config import build
+from perinvfl.data.benchmarks.structural import (
     StructuralSettings,
     draw_contexts,
     draw_mechanism,
     owned,
     structural_federation,
 )
+from perinvfl.data.federation import Federation, Split
+from perinvfl.data.registry import build_federation
 from perinvfl.errors import UserError
-from perinvfl.federation import Federation, Split
 
 SETTINGS = StructuralSettings(samples=4_000)
 

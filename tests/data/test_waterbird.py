@@ -10,11 +10,11 @@ from PIL import Image
 from torch import Tensor
 
 from perinvfl.cli import call
-from perinvfl.data.album import Album, read_album, write_album
-from perinvfl.data.birds import LAND, WATER
-from perinvfl.data.drawn import draw_backgrounds, draw_birds
+from perinvfl.data.benchmarks.album import Album, read_album, write_album
+from perinvfl.data.benchmarks.birds import LAND, WATER
+from perinvfl.data.benchmarks.drawn import draw_backgrounds, draw_birds
+from perinvfl.data.benchmarks.waterbird import WaterbirdSettings, open_album, waterbird_federation
 from perinvfl.data.photos import compose, cover, find_photographs, is_waterbird, picture, pixels
-from perinvfl.data.waterbird import WaterbirdSettings, open_album, waterbird_federation
 from perinvfl.errors import UserError
 
 SPECIES = ("001.Laysan_Albatross", "017.Cardinal", "021.Eastern_Towhee", "059.California_Gull")

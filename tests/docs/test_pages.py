@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from commands import ROOT, environment
 
-from perinvfl.records import find_runs
-from perinvfl.tables import make_table
+from perinvfl.results.table import make_table
+from perinvfl.runs.records import find_runs
 
 BESIDE = ("experiments", "examples", "results")  # what a user has in the project's folder
 MARKED = re.compile(

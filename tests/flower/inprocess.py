@@ -9,7 +9,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from perinvfl.flower.client_app import answer
 from perinvfl.flower.codec import Rejected
-from perinvfl.flower.post import Answer
+from perinvfl.flower.transport import Answer
 
 
 def over_the_wire(content: RecordDict) -> RecordDict:
@@ -17,7 +17,7 @@ def over_the_wire(content: RecordDict) -> RecordDict:
 
 
 class InProcess:
-    """A `Post` whose sites answer at once. `meddle` may change, drop (None) or refuse an answer on its way."""
+    """A `Transport` whose sites answer at once. `meddle` may change, drop (None) or refuse an answer on its way."""
 
     def __init__(
         self, folder: Path, clients: int, meddle: Callable[[str, int, int, Answer], Answer | None] | None = None

@@ -15,7 +15,7 @@ import httpx
 import torch
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 
-from perinvfl.flower import client_app, codec, layout, node
+from perinvfl.flower import client_app, codec, layout, site_process
 
 
 def record_into(sent: Path) -> None:
@@ -72,7 +72,7 @@ def main(folder: Path, behaviour: Path, sent: Path) -> None:
     torch.set_num_threads(1)
     record_into(sent)
     site = layout.open_site(folder)
-    node.Node(site, {}, partial(oddly, behaviour), lambda line: print(line, flush=True), poll=0.15).serve()
+    site_process.Node(site, {}, partial(oddly, behaviour), lambda line: print(line, flush=True), poll=0.15).serve()
 
 
 if __name__ == "__main__":

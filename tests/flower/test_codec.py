@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perinvfl.algorithms.base import Upload
+from perinvfl.core.tree import Params
 from perinvfl.flower import codec
 from perinvfl.flower.codec import Rejected
 from perinvfl.flower.site import Assignment
-from perinvfl.tree import Params
 
 NU: Params = {"0.weight": torch.randn(3, 4), "0.bias": torch.randn(3), "1.weight": torch.randn(1, 3)}
 ASKED = Assignment("run", {"seed": 0, "data": {"p": [0.1, [0.2]]}}, 2, 4, 3, 7, 5, 0.1 + 0.2, (1.5, 2.0))

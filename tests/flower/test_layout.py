@@ -10,11 +10,11 @@ from commands import perinvfl
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from perinvfl.checkpoint import only_one
 from perinvfl.cli import call
+from perinvfl.core.files import only_one
 from perinvfl.errors import UserError
 from perinvfl.flower import credentials, layout
-from perinvfl.flower.link import Guard
+from perinvfl.flower.server_process import Guard
 
 
 def test_certificates_name_the_server_and_nothing_else(tmp_path: Path) -> None:

@@ -6,16 +6,17 @@ import pytest
 import torch
 from flower.inprocess import InProcess
 
-from perinvfl import tree
 from perinvfl.algorithms import ALGORITHMS
-from perinvfl.experiment import Trial, build_experiment
+from perinvfl.core import tree
+from perinvfl.engine.simulation import Simulation
 from perinvfl.flower.rounds import Rounds
 from perinvfl.flower.settings import FederationSettings
-from perinvfl.flower.site import Vault, make_worker
+from perinvfl.flower.site import StateStore, make_worker
 from perinvfl.flower.watch import Watch
-from perinvfl.records import find_runs, read_run
-from perinvfl.simulate import Simulation
-from perinvfl.tables import make_table
+from perinvfl.results.table import make_table
+from perinvfl.runs.experiment import build_experiment
+from perinvfl.runs.records import find_runs, read_run
+from perinvfl.runs.trial import Trial
 
 SETTINGS = FederationSettings(patience=1.0, round_timeout=1.0)
 
@@ -61,7 +62,7 @@ def committed(rounds: Rounds, folder: Path, client: int) -> tuple[int, object]:
     """The state on a site's disk."""
     assignment = rounds._assignment(rounds.begun.run, client, 0, 1.0, rounds.begun.contexts)
     worker = make_worker(None, assignment.trial)
-    vault = Vault(folder / f"site-{client}" / "state")
+    vault = StateStore(folder / f"site-{client}" / "state")
     return vault._read(vault.place(rounds.begun.run) / "committed.pt", worker.initial)
 
 

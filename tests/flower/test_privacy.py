@@ -10,12 +10,12 @@ from flower.test_parity import deploy, trial_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perinvfl import tree
+from perinvfl.core import tree
 from perinvfl.errors import UserError
 from perinvfl.flower import privacy
-from perinvfl.flower.post import Answer
 from perinvfl.flower.settings import FederationSettings, check_together
-from perinvfl.records import read_events
+from perinvfl.flower.transport import Answer
+from perinvfl.runs.records import read_events
 
 PRIVATE = FederationSettings(patience=1.0, noise_multiplier=2.0, noise_clip=0.5)
 

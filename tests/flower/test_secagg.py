@@ -10,13 +10,13 @@ from flower.test_parity import deploy, simulate, trial_of
 from flwr.app import RecordDict
 from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key, Stage
 
-from perinvfl import tree
+from perinvfl.core import tree
 from perinvfl.errors import UserError
 from perinvfl.flower import secagg
 from perinvfl.flower.codec import Rejected
-from perinvfl.flower.post import Answer
 from perinvfl.flower.settings import FederationSettings, check_together
-from perinvfl.records import read_events
+from perinvfl.flower.transport import Answer
+from perinvfl.runs.records import read_events
 
 SECRET = FederationSettings(patience=1.0, secure_aggregation=True, poll=0.01)
 

@@ -15,20 +15,20 @@ from commands import ROOT, environment
 from flower.inprocess import InProcess
 from flower.test_parity import SETTINGS, deploy, sites, trial_of
 
-from perinvfl import checkpoint, tree
-from perinvfl.checkpoint import only_one
-from perinvfl.data import build_federation
-from perinvfl.data.files import FileSettings
+from perinvfl.core import files, tree
+from perinvfl.core.files import only_one
+from perinvfl.core.seeding import generator
+from perinvfl.core.tree import Params
+from perinvfl.data.own.files import FileSettings
+from perinvfl.data.registry import build_federation
 from perinvfl.errors import UserError
-from perinvfl.experiment import build_experiment
 from perinvfl.flower.codec import Rejected
-from perinvfl.flower.post import Answer
 from perinvfl.flower.rounds import Rounds
-from perinvfl.flower.site import NEVER, Assignment, Share, Site, Vault, load_share, make_worker, read_share
+from perinvfl.flower.site import NEVER, Assignment, Site, SiteData, StateStore, load_share, make_worker, read_share
+from perinvfl.flower.transport import Answer
 from perinvfl.flower.watch import Watch
-from perinvfl.records import read_events
-from perinvfl.seeding import generator
-from perinvfl.tree import Params
+from perinvfl.runs.experiment import build_experiment
+from perinvfl.runs.records import read_events
 
 
 def assignment(round: int, used: int, run: str = "run") -> Assignment:
@@ -145,7 +145,7 @@ def test_a_server_that_stops_anywhere_goes_on(tmp_path: Path) -> None:
     for client in range(4):
         states = []
         for run, place in ((rounds, folder), (whole, tmp_path / "whole")):
-            vault = Vault(place / f"site-{client}" / "state")
+            vault = StateStore(place / f"site-{client}" / "state")
             initial = make_worker(None, run._assignment("x", client, 0, 1.0, run.begun.contexts).trial).initial
             states.append(tree.named_leaves(vault.settle(run.begun.run, 3, initial), "client"))
         assert_equal(*states)
@@ -214,7 +214,7 @@ def test_without_evaluations_the_last_round_is_committed_all_the_same(tmp_path: 
 
 
 def kept_round(folder: Path, run: str) -> int:
-    return int(checkpoint.load(folder / "state" / run / "committed.pt")["round"])
+    return int(files.load(folder / "state" / run / "committed.pt")["round"])
 
 
 def test_a_site_with_its_own_table_has_what_it_has_in_the_simulation(tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ def test_arrays_hold_out_contexts_as_on_one_machine(tmp_path: Path) -> None:
     numpy.savez(path, x=x, y=x[:, 0] > 0, context=2019 + numpy.arange(60) % 3)
     settings: dict[str, Any] = {"benchmark": "sites"}
 
-    def share(**more: Any) -> Share:
+    def share(**more: Any) -> SiteData:
         return load_share(path, json.dumps([{"data": settings | more, "seed": 0}, 0, 1, 2]))
 
     own = share(test_contexts=[2021])

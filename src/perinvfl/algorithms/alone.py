@@ -5,10 +5,10 @@ from typing import ClassVar
 
 import torch
 
-from perinvfl import tree
 from perinvfl.algorithms.base import Algorithm, Broadcast, ClientState, Upload
-from perinvfl.problem import Batches, Problem
-from perinvfl.tree import Params
+from perinvfl.core import tree
+from perinvfl.core.tree import Params
+from perinvfl.learning.problem import Batches, Problem
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,13 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from perinvfl import optimizers, risks, tree
+from perinvfl.core import optimizers, tree
+from perinvfl.core.hyper import By, LogUniform, OneOf, hyper
+from perinvfl.core.optimizers import Moments
+from perinvfl.core.tree import Params
 from perinvfl.errors import UserError
-from perinvfl.hyper import By, LogUniform, OneOf, hyper
-from perinvfl.optimizers import Moments
-from perinvfl.problem import Batches, Descent, Number, Objective, OnFeatures, Problem, Step
-from perinvfl.tree import Params
+from perinvfl.learning import risks
+from perinvfl.learning.problem import Batches, Descent, FeatureObjective, Number, Objective, Problem, Step
 
 ADAM_RATES = LogUniform(3e-4, 1e-2)
 
@@ -125,7 +126,7 @@ class Algorithm:
         upload, moments = self.local_training(problem, broadcast, state.moments, batches)
         return upload, state._replace(moments=moments)
 
-    def take_part(
+    def client_round(
         self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
     ) -> tuple[Upload, ClientState]:
         """`client`, with what has become wrong since the client last took part forgotten; executors call this."""
@@ -182,7 +183,7 @@ class Algorithm:
         """Whether the objective of round `now` differs from that of round `last`, so that Adam must forget."""
         return False
 
-    def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective | OnFeatures:
+    def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective | FeatureObjective:
         """What a client's local steps minimise for the global model, here its risk (ERM); tells R(ν; D_i)."""
         return erm(problem)
 

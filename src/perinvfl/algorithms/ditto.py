@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from perinvfl.algorithms.base import Broadcast, ClientState, Personal, Upload, erm
-from perinvfl.hyper import LogUniform, hyper
-from perinvfl.problem import Batches, Descent, Number, Problem
+from perinvfl.core.hyper import LogUniform, hyper
+from perinvfl.learning.problem import Batches, Descent, Number, Problem
 
 
 @dataclass(frozen=True)

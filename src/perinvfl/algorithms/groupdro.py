@@ -6,12 +6,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from perinvfl import risks
 from perinvfl.algorithms.base import Algorithm, Broadcast, ClientState, ServerState, Upload, erm
-from perinvfl.federation import Split
-from perinvfl.hyper import LogUniform, hyper
-from perinvfl.problem import Batches, Objective, Problem
-from perinvfl.tree import Params
+from perinvfl.core.hyper import LogUniform, hyper
+from perinvfl.core.tree import Params
+from perinvfl.data.federation import Split
+from perinvfl.learning import risks
+from perinvfl.learning.problem import Batches, Objective, Problem
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from perinvfl import risks
 from perinvfl.algorithms.base import Algorithm, Broadcast, Number
-from perinvfl.hyper import LogUniform, OneOf, hyper
-from perinvfl.penalties import PENALTIES, Penalty, Seen
-from perinvfl.problem import Objective, OnFeatures, Problem
+from perinvfl.core.hyper import LogUniform, OneOf, hyper
+from perinvfl.learning import risks
+from perinvfl.learning.penalties import PENALTIES, Penalty, PenaltyInputs
+from perinvfl.learning.problem import FeatureObjective, Objective, Problem
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Penalized(Algorithm):
         changed = (last < self.warmup_rounds) & (now >= self.warmup_rounds)
         return changed if isinstance(now, Tensor) else bool(changed)
 
-    def invariant(self, problem: Problem, round: Number, contexts: bool) -> OnFeatures:
+    def invariant(self, problem: Problem, round: Number, contexts: bool) -> FeatureObjective:
         """(Σ_j R_j + λ_t · penalty) / scale over the client's own contexts j, or over all of D_i as one context.
 
         With IRM's penalty: Σ_j R_j + λ ‖∇_w R_j(w·f)‖². Tells the mean loss over all samples, R(ν; D_i).
@@ -58,11 +58,11 @@ class Penalized(Algorithm):
             sample_losses = risks.losses(problem.task, logits, y)
             member = problem.members(context) if contexts else problem.whole(context)
             context_risks = risks.context_means(sample_losses, member)
-            seen = Seen(problem.task, features, logits, y, member, problem.paired)
+            seen = PenaltyInputs(problem.task, features, logits, y, member, problem.paired)
             risk = risks.context_means(sample_losses, problem.whole(context)) if contexts else context_risks
             return (context_risks.sum() + weight * penalty(seen)) / scale, risk[0]
 
-        return OnFeatures(objective)
+        return FeatureObjective(objective)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class IRM(Penalized):
     title: ClassVar[str] = "IRM"
     paper: ClassVar[str] = "Arjovsky et al. 2019"
 
-    def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective | OnFeatures:
+    def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective | FeatureObjective:
         return self.invariant(problem, broadcast.round, contexts=problem.over_contexts)
 
 

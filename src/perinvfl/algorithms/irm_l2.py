@@ -7,7 +7,7 @@ from torch import Tensor
 
 from perinvfl.algorithms.base import Broadcast, erm
 from perinvfl.algorithms.perinvfl import PerInvFL
-from perinvfl.problem import Objective, Problem
+from perinvfl.learning.problem import Objective, Problem
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,15 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from perinvfl import optimizers, risks, tree
 from perinvfl.algorithms.base import Broadcast, ClientState, Number, Personal, Upload, Walk, erm
 from perinvfl.algorithms.groupdro import GroupWeighted, weighted_contexts
 from perinvfl.algorithms.irm import Penalized
+from perinvfl.core import optimizers, tree
+from perinvfl.core.hyper import LogUniform, hyper
+from perinvfl.core.tree import Params
 from perinvfl.errors import UserError
-from perinvfl.hyper import LogUniform, hyper
-from perinvfl.problem import Batches, Descent, Objective, OnFeatures, Problem
-from perinvfl.tree import Params
+from perinvfl.learning import risks
+from perinvfl.learning.problem import Batches, Descent, FeatureObjective, Objective, Problem
 
 
 @dataclass(frozen=True)
@@ -105,12 +106,12 @@ class PerInvFL(Personal, Penalized, GroupWeighted):
         """What the whole personal loss, the pull included, is divided by: a smaller step, not another objective."""
         return self.loss_scale(broadcast.round)
 
-    def personal_objective(self, problem: Problem, broadcast: Broadcast, q: Tensor) -> Objective | OnFeatures:
+    def personal_objective(self, problem: Problem, broadcast: Broadcast, q: Tensor) -> Objective | FeatureObjective:
         """L_INV(θ_i; E_train^i) over the client's own K_i contexts; tells q, raised if L_INV is GroupDRO."""
         if self.invariance == "groupdro":
             return self._local_groupdro(problem, q)
         loss = self.invariant(problem, broadcast.round, contexts=True).value
-        return OnFeatures(lambda *seen: (loss(*seen)[0], q))
+        return FeatureObjective(lambda *seen: (loss(*seen)[0], q))
 
     def _local_groupdro(self, problem: Problem, q: Tensor) -> Objective:
         def objective(logits: Tensor, y: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
@@ -124,7 +125,7 @@ class PerInvFL(Personal, Penalized, GroupWeighted):
 
         return objective
 
-    def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective | OnFeatures:
+    def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective | FeatureObjective:
         """L_INV(ν; E^D): each client's data as a whole is one environment."""
         if self.invariance == "groupdro" and problem.over_contexts:
             return weighted_contexts(problem, broadcast.weight)

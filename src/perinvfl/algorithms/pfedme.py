@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from perinvfl import optimizers, tree
 from perinvfl.algorithms.base import ADAM_RATES, Broadcast, ClientState, Personal, Upload, Walk, erm
-from perinvfl.hyper import By, LogUniform, hyper
-from perinvfl.problem import Batches, Descent, Number, Problem
-from perinvfl.tree import Params
+from perinvfl.core import optimizers, tree
+from perinvfl.core.hyper import By, LogUniform, hyper
+from perinvfl.core.tree import Params
+from perinvfl.learning.problem import Batches, Descent, Number, Problem
 
 
 @dataclass(frozen=True)

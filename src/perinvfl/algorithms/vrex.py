@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from perinvfl.algorithms.base import Algorithm, Broadcast, Number, ServerState, erm
-from perinvfl.hyper import LogUniform, hyper
-from perinvfl.problem import Objective, Problem
-from perinvfl.tree import Params
+from perinvfl.core.hyper import LogUniform, hyper
+from perinvfl.core.tree import Params
+from perinvfl.learning.problem import Objective, Problem
 
 
 @dataclass(frozen=True)

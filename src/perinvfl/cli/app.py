@@ -17,22 +17,22 @@ import perinvfl
 from perinvfl.algorithms import ALGORITHMS, settings_of
 from perinvfl.cli import data, federation, models, report
 from perinvfl.cli.live import Json, Quiet, Telling, Track, end_json, resume_command, telling, watching
-from perinvfl.contexts import ContextSettings
-from perinvfl.data import BENCHMARKS
-from perinvfl.display import show_table, wide_console
+from perinvfl.data.registry import BENCHMARKS
+from perinvfl.engine.simulation import Training, pick_device
 from perinvfl.errors import UserError
-from perinvfl.experiment import Experiment, read_experiment
 from perinvfl.flower.settings import FederationSettings
-from perinvfl.groups import Score
+from perinvfl.learning.groups import Score
+from perinvfl.learning.shortcut import ContextSettings
 from perinvfl.models import ModelSettings
-from perinvfl.presets import preset_file, preset_line, preset_names
-from perinvfl.published import default_rule, published_folders, read_published
-from perinvfl.records import find_runs, read_run
-from perinvfl.select import RULES
-from perinvfl.simulate import Training, pick_device
-from perinvfl.sweep import search
-from perinvfl.tables import make_table, published_table, render, several_tables
-from perinvfl.train import STOPPED, guarded, train
+from perinvfl.results.search_records import default_rule, published_folders, read_published
+from perinvfl.results.selection import RULES
+from perinvfl.results.table import make_table, published_table, render, several_tables
+from perinvfl.runs.experiment import Experiment, read_experiment
+from perinvfl.runs.presets import preset_file, preset_line, preset_names
+from perinvfl.runs.records import find_runs, read_run
+from perinvfl.runs.search import search
+from perinvfl.runs.train import STOPPED, guarded, train
+from perinvfl.terminal.display import show_table, wide_console
 
 app = typer.Typer(
     help="Federated learning that is personal to each client and still holds when the world shifts.",

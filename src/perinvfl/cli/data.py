@@ -7,14 +7,14 @@ from typing import Annotated, Any
 import typer
 from torch import Tensor
 
-from perinvfl import config
 from perinvfl.cli.data_check import check
-from perinvfl.data.birds import Plan
-from perinvfl.data.drawn import DrawnSettings, drawn_pictures
-from perinvfl.data.waterbird import WaterbirdSettings, open_album
+from perinvfl.core import config
+from perinvfl.data.benchmarks.birds import Plan
+from perinvfl.data.benchmarks.drawn import DrawnSettings, drawn_pictures
+from perinvfl.data.benchmarks.waterbird import WaterbirdSettings, open_album
 from perinvfl.errors import UserError
-from perinvfl.experiment import parse_override
-from perinvfl.sheet import write_sheet
+from perinvfl.plots.contact_sheet import write_sheet
+from perinvfl.runs.experiment import parse_override
 
 app = typer.Typer(
     help="Check data of your own; make the pictures of a benchmark, and look at them.", no_args_is_help=True

@@ -9,11 +9,11 @@ import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from perinvfl import config
-from perinvfl.data.files import FileSettings
-from perinvfl.data.survey import headline, survey
+from perinvfl.core import config
+from perinvfl.data.own.files import FileSettings
+from perinvfl.data.own.survey import headline, survey
 from perinvfl.errors import UserError
-from perinvfl.experiment import read_data_settings
+from perinvfl.runs.experiment import read_data_settings
 
 MOST_FAULTS = 20
 

@@ -12,13 +12,14 @@ from rich.console import Console
 from rich.progress import TaskID, TimeElapsedColumn
 from rich.table import Table as RichTable
 
-from perinvfl.display import bars, show_table
 from perinvfl.errors import UserError
-from perinvfl.experiment import Trial, build_experiment, read_table
 from perinvfl.flower.watch import Plain, Watch, in_bytes
 from perinvfl.flower.watch import Progress as RoundProgress
-from perinvfl.records import EVENTS, read_run
-from perinvfl.tables import make_table
+from perinvfl.results.table import make_table
+from perinvfl.runs.experiment import build_experiment, read_table
+from perinvfl.runs.records import EVENTS, read_run
+from perinvfl.runs.trial import Trial
+from perinvfl.terminal.display import bars, show_table
 
 app = typer.Typer(help="The same experiments across machines: a server, and sites that keep their data.")
 
@@ -65,12 +66,12 @@ def up(
     bind: Annotated[str, typer.Option("--bind", help="Address to listen on; all, unless told otherwise.")] = "0.0.0.0",
 ) -> None:
     """Start the server side, and stay until stopped."""
-    from perinvfl.flower import layout, link
+    from perinvfl.flower import layout, server_process
 
     server = layout.open_server(folder)
     _quiet()
     told = f"The server listens on {bind}:{server.port} for {', '.join(server.sites)}. Ctrl-C stops it."
-    link.serve(server, bind, server.port, started=lambda: print(told, flush=True))
+    server_process.serve(server, bind, server.port, started=lambda: print(told, flush=True))
 
 
 @app.command()
@@ -86,14 +87,14 @@ def join(
     poll: Annotated[float, typer.Option("--poll", min=0.01, help="Seconds between two questions for work.")] = 0.5,
 ) -> None:
     """Take part as a site, and stay until stopped. The data do not leave this machine."""
-    from perinvfl.flower import client_app, layout, node
+    from perinvfl.flower import client_app, layout, site_process
 
     site = layout.open_site(folder, server)
     if data is not None and not data.exists():
         raise UserError(f"{data} does not exist; give the site's arrays, its table or its folder of photographs.")
     _quiet()
     config = {} if data is None else {"data": str(data.resolve())}
-    taking_part = node.Node(site, config, client_app.answer, lambda line: print(line, flush=True), poll)
+    taking_part = site_process.Node(site, config, client_app.answer, lambda line: print(line, flush=True), poll)
 
     def stop(number: int, frame: FrameType | None) -> None:
         taking_part.stopping.set()
@@ -119,9 +120,9 @@ def run(
     ] = None,
 ) -> None:
     """Train what FILE asks for with the sites, then show the table. On the server's machine."""
-    from perinvfl.flower import layout, rounds, submit
-    from perinvfl.flower.post import GridPost
+    from perinvfl.flower import layout, rounds, run_process
     from perinvfl.flower.settings import check_together, read_settings
+    from perinvfl.flower.transport import GridTransport
 
     server = layout.open_server(folder)
     table = read_table(file, set)
@@ -130,15 +131,15 @@ def run(
         check_together(settings, trial, len(server.sites))
     place = (out or server.runs) / experiment.name
     _quiet()
-    connection = submit.connect(server)
+    connection = run_process.connect(server)
     by_key = {server.public_key(site): client for client, site in enumerate(server.sites)}
     console = _console()
-    with submit.running(connection) as grid, _Live(console) as live:
+    with run_process.running(connection) as grid, _Live(console) as live:
 
         def whereabouts() -> dict[int, int]:
             return {by_key[node.public_key]: node.node_id for node in grid.get_nodes() if node.public_key in by_key}
 
-        post = GridPost(grid, whereabouts, settings.poll)
+        post = GridTransport(grid, whereabouts, settings.poll)
         told: Watch = live if console.is_terminal else Plain(lambda line: print(line, flush=True))
         try:
             for order, trial in enumerate(experiment.trials):
@@ -155,10 +156,10 @@ def run(
 @app.command()
 def status(folder: Folder) -> None:
     """Which sites are there, and how far the runs have come."""
-    from perinvfl.flower import layout, submit
+    from perinvfl.flower import layout, run_process
 
     server = layout.open_server(folder)
-    known = submit.list_sites(submit.connect(server))
+    known = run_process.list_sites(run_process.connect(server))
     shown = RichTable(title="sites", title_justify="left")
     for column in ("site", "status", "since"):
         shown.add_column(column)

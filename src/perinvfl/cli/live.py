@@ -14,13 +14,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from perinvfl.display import Live
 from perinvfl.errors import UserError
-from perinvfl.experiment import Experiment
-from perinvfl.records import Run
-from perinvfl.tables import as_json, make_table
-from perinvfl.track import JsonLines, Several, sinks
-from perinvfl.train import Plain, Watch
+from perinvfl.results.table import as_json, make_table
+from perinvfl.runs.experiment import Experiment
+from perinvfl.runs.records import Run
+from perinvfl.runs.train import Plain, Watch
+from perinvfl.terminal.display import Live
+from perinvfl.terminal.track import JsonLines, Several, sinks
 
 
 class Sink(StrEnum):

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from perinvfl.display import show_diagnosis, wide_console
+from perinvfl.core.naming import find_client
 from perinvfl.errors import UserError
-from perinvfl.naming import find_client
+from perinvfl.terminal.display import show_diagnosis, wide_console
 
 
 class FileForm(StrEnum):
@@ -33,11 +33,11 @@ def export(
     out: Annotated[Path | None, typer.Option("-o", "--out", help="The file; else one named after the client.")] = None,
 ) -> None:
     """Write one client's model, its pre-processing inside, to a file, and a model card beside it."""
-    from perinvfl.checkpoint import write_atomically
+    from perinvfl.core.files import write_atomically
     from perinvfl.export.card import model_card
     from perinvfl.export.formats import FORMATS, write_model
     from perinvfl.export.module import describe
-    from perinvfl.saved import open_run
+    from perinvfl.runs.loaded import open_run
 
     ending = out.suffix.removeprefix(".") if out is not None else ""
     form = format.value if format is not None else ending if ending in FORMATS else "onnx"
@@ -75,7 +75,7 @@ def predict(
     from perinvfl.export.module import describe
     from perinvfl.export.predict import as_csv, read_input, write_answers
     from perinvfl.export.predict import predict as answer
-    from perinvfl.saved import open_run
+    from perinvfl.runs.loaded import open_run
 
     if model.is_dir():
         opened = open_run(model)

@@ -17,7 +17,7 @@ def report(
     ] = False,
 ) -> None:
     """Write one page that works offline: charts, numbers, clients, settings, diagnosis. Nothing is trained."""
-    from perinvfl.checkpoint import write_atomically
+    from perinvfl.core.files import write_atomically
     from perinvfl.report import gather, render_page
 
     write_atomically(out, render_page(gather(places, diagnose)).encode())

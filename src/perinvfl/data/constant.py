@@ -1,6 +1,6 @@
 """The score of a client that ignores its input: every table needs it beside the models' scores."""
 
-from perinvfl.federation import Split, Task
+from perinvfl.data.federation import Split, Task
 
 
 def constant_scores(task: Task, train: Split, tests: dict[str, Split]) -> dict[str, list[float | None]]:

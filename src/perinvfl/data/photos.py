@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perinvfl.data.birds import LAND, SIDES, WATER
+from perinvfl.data.benchmarks.birds import LAND, SIDES, WATER
 from perinvfl.errors import UserError
 
 WATERBIRDS = (

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from perinvfl import risks
+from perinvfl.core.tree import Params
+from perinvfl.data.federation import Task
 from perinvfl.diagnose import measures
-from perinvfl.federation import Task
+from perinvfl.learning import risks
 from perinvfl.models import Model
-from perinvfl.tree import Params
 
 REPEATS = 5
 LEAST_SHARE = 0.05  # of all that shuffling costs, for a column to count as leaned on

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perinvfl import risks
+from perinvfl.core.naming import class_names, context_names
+from perinvfl.core.seeding import generator
+from perinvfl.data.federation import Split, Task
 from perinvfl.diagnose import measures, words
 from perinvfl.diagnose.columns import LEAST_SAMPLES, Column, Samples, look_at_columns, relations
-from perinvfl.federation import Split, Task
-from perinvfl.naming import class_names, context_names
-from perinvfl.saved import Opened, open_run
-from perinvfl.seeding import generator
+from perinvfl.learning import risks
+from perinvfl.runs.loaded import LoadedRun, open_run
 
 
 @dataclass(frozen=True)
@@ -98,14 +98,14 @@ def diagnose(place: Path) -> Diagnosis:
     return Diagnosis(trial.id, trial.title, opened.federation.name, opened.federation.task, told, summary)
 
 
-def samples_of(opened: Opened, client: int, all_rows: bool = False) -> tuple[list[Samples], bool]:
+def samples_of(opened: LoadedRun, client: int, all_rows: bool = False) -> tuple[list[Samples], bool]:
     """The client's data by context, seen ones first, then those of the test; whether all seen ones are held out.
 
     Seen ones as held out for validation where there are enough, since a model is better on what it was trained on; or
     all rows of them, to look at relations that need many.
     """
     federation = opened.federation
-    names = context_names(federation)
+    names = context_names(federation.schema.contexts, federation.contexts)
     seen, held_out = [], not all_rows
     for k in federation.train.context[client].unique().tolist():
         if k < 0:
@@ -132,7 +132,7 @@ def _whole(name: str, split: Split, client: int) -> Samples:
     return Samples(name, False, split.x[client][real], split.y[client][real])
 
 
-def _diagnose_client(opened: Opened, client: int) -> ClientDiagnosis:
+def _diagnose_client(opened: LoadedRun, client: int) -> ClientDiagnosis:
     federation, params = opened.federation, opened.lead(client)
     task = federation.task
     (parts, held_out), (whole, _) = samples_of(opened, client), samples_of(opened, client, all_rows=True)
@@ -184,7 +184,7 @@ def _score(task: Task, logits: Tensor, y: Tensor) -> float:
 
 
 def _shifts(
-    opened: Opened,
+    opened: LoadedRun,
     client: int,
     contexts: list[Context],
     parts: list[Samples],
@@ -221,7 +221,7 @@ def _shifts(
     return shifts
 
 
-def _hint(opened: Opened, client: int, part: Samples, columns: list[Column], names: list[str]) -> Hint | None:
+def _hint(opened: LoadedRun, client: int, part: Samples, columns: list[Column], names: list[str]) -> Hint | None:
     """What the samples a reference model gets wrong have in common; the global model, else the client's own."""
     task = opened.federation.task
     if task == "regression":

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from perinvfl import risks
-from perinvfl.federation import Task
+from perinvfl.data.federation import Task
+from perinvfl.learning import risks
 
 BINS = 10
 

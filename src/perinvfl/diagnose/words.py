@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from perinvfl.federation import Task
+from perinvfl.data.federation import Task
 
 if TYPE_CHECKING:
     from perinvfl.diagnose.diagnosis import ClientDiagnosis, Hint, Shift

@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+from perinvfl.core.naming import class_names
 from perinvfl.export.module import Description
-from perinvfl.naming import class_names
-from perinvfl.saved import Opened
+from perinvfl.runs.loaded import LoadedRun
 
 MEASURE = {"binary": "accuracy, %", "multiclass": "accuracy, %", "regression": "mean squared error"}
 
 
-def model_card(opened: Opened, description: Description, client: int, file: Path) -> str:
+def model_card(opened: LoadedRun, description: Description, client: int, file: Path) -> str:
     run, trial, federation = opened.run, opened.trial, opened.federation
     algorithm = trial.algorithm
     whose = f"the personal model of {description.client}" if description.personal else "the model all clients share"
@@ -55,7 +55,7 @@ def model_card(opened: Opened, description: Description, client: int, file: Path
     )
 
 
-def _shared_use(opened: Opened, description: Description) -> str:
+def _shared_use(opened: LoadedRun, description: Description) -> str:
     views = opened.federation.views
     if not views:
         return "Predictions for any client of the federation, and as a start for a client that joins later."
@@ -63,7 +63,7 @@ def _shared_use(opened: Opened, description: Description) -> str:
     return f"Predictions for clients that see their images as this model does: {', '.join(names)}."
 
 
-def _interface(opened: Opened, description: Description) -> list[str]:
+def _interface(opened: LoadedRun, description: Description) -> list[str]:
     schema, shape = opened.federation.schema, description.shape
     inside = "are used as they are"
     if schema.mean or description.dtype == "uint8":
@@ -85,7 +85,7 @@ def _interface(opened: Opened, description: Description) -> list[str]:
     return [*lines, "", f"`prediction`: int64, [any], the class ({told}); `probability`: float32, [any, {len(names)}]."]
 
 
-def _training_data(opened: Opened, client: int) -> list[str]:
+def _training_data(opened: LoadedRun, client: int) -> list[str]:
     federation = opened.federation
     contexts = federation.contexts_per_client[client]
     size = int(federation.sizes[client])
@@ -96,7 +96,7 @@ def _training_data(opened: Opened, client: int) -> list[str]:
     ]
 
 
-def _accuracy(opened: Opened, description: Description, client: int) -> list[str]:
+def _accuracy(opened: LoadedRun, description: Description, client: int) -> list[str]:
     kind = "personal" if description.personal else "global"
     measured = opened.run.evaluations[-1][kind]
     constant = opened.run.start["notes"].get("constant", {})
@@ -120,5 +120,5 @@ def _settings(asked: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _rounds_done(opened: Opened) -> int:
+def _rounds_done(opened: LoadedRun) -> int:
     return opened.run.evaluations[-1]["round"]

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perinvfl.checkpoint import write_atomically
+from perinvfl.core.files import write_atomically
 from perinvfl.errors import UserError
 from perinvfl.export.module import Deployed, Description, answer_names, read_description, rebuild
 

@@ -8,13 +8,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from perinvfl import config
+from perinvfl.core import config
+from perinvfl.core.tree import Params
+from perinvfl.data.federation import Federation, Task
 from perinvfl.errors import UserError
-from perinvfl.federation import Federation, Task
 from perinvfl.models import Model, ModelSettings, build_model
 from perinvfl.models.symmetry import seeing
-from perinvfl.saved import Opened
-from perinvfl.tree import Params
+from perinvfl.runs.loaded import LoadedRun
 
 VERSION = 1  # of the description
 
@@ -88,7 +88,7 @@ def answer_names(task: Task) -> list[str]:
     return ["prediction"] if task == "regression" else ["prediction", "probability"]
 
 
-def describe(opened: Opened, client: int, shared: bool) -> tuple[Description, Deployed]:
+def describe(opened: LoadedRun, client: int, shared: bool) -> tuple[Description, Deployed]:
     """The model one client predicts with, or the shared one, ready to be written."""
     federation = opened.federation
     if shared and opened.shared is None:

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perinvfl.checkpoint import write_atomically
-from perinvfl.data import readers
+from perinvfl.core.files import write_atomically
+from perinvfl.core.naming import class_names
+from perinvfl.data.own import readers
 from perinvfl.errors import UserError
 from perinvfl.export.formats import Predictor
 from perinvfl.export.module import Description
-from perinvfl.naming import class_names
 
 
 def read_input(path: Path, description: Description) -> tuple[Tensor, list[str]]:

@@ -14,10 +14,10 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from perinvfl.algorithms.base import Upload
+from perinvfl.core.tree import Params
 from perinvfl.errors import UserError
 from perinvfl.flower import privacy
 from perinvfl.flower.site import Assignment
-from perinvfl.tree import Params
 
 MODEL, TASK, UPDATE, TOLD, FLAT = "model", "task", "update", "told", "flat"
 RAW = "float32"  # how the numbers of an array are stored: as they are in memory, little-endian

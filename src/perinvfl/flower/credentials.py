@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from perinvfl.checkpoint import writing
+from perinvfl.core.files import writing
 from perinvfl.errors import UserError
 
 VALID_FOR = datetime.timedelta(days=825)  # what strict clients accept of a server's certificate

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perinvfl.checkpoint import writing
+from perinvfl.core.files import writing
 from perinvfl.errors import UserError
 from perinvfl.flower import credentials
 

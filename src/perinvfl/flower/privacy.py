@@ -14,8 +14,8 @@ import secrets
 
 import torch
 
-from perinvfl import tree
-from perinvfl.tree import Params
+from perinvfl.core import tree
+from perinvfl.core.tree import Params
 
 
 def norm(update: Params) -> float:

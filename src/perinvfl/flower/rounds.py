@@ -19,30 +19,30 @@ import torch
 from flwr.app import MessageType, RecordDict
 from torch import Tensor
 
-from perinvfl import checkpoint, tree
 from perinvfl.algorithms.base import ServerState, Upload
-from perinvfl.checkpoint import only_one, write_atomically
+from perinvfl.core import files, tree
+from perinvfl.core.files import only_one, write_atomically
+from perinvfl.core.seeding import generator
+from perinvfl.core.tree import Params
+from perinvfl.engine.executors import threads
+from perinvfl.engine.simulation import round_half_up
 from perinvfl.errors import UserError
-from perinvfl.executors import threads
-from perinvfl.experiment import Trial
 from perinvfl.flower import codec, privacy, secagg
 from perinvfl.flower.codec import Rejected
-from perinvfl.flower.post import Answer, Post
 from perinvfl.flower.settings import FederationSettings, needs_risks
 from perinvfl.flower.site import NEVER, Assignment
+from perinvfl.flower.transport import Answer, Transport
 from perinvfl.flower.watch import Progress, Watch
 from perinvfl.models import build_model
-from perinvfl.records import Writer, environment, read_events, read_run, run_id
-from perinvfl.seeding import generator
-from perinvfl.simulate import round_half_up
-from perinvfl.tree import Params
+from perinvfl.runs.records import Writer, environment, read_events, read_run, run_id
+from perinvfl.runs.trial import Trial
 
 CHECKPOINT = "server.pt"
 BEGUN = "federation.json"
 
 
 @dataclass(frozen=True)
-class Begun:
+class RunAgreement:
     """What was agreed on when a run began, and holds until it ends."""
 
     run: str  # names the run at the sites
@@ -57,10 +57,10 @@ class Begun:
         return json.dumps(dataclasses.asdict(self)).encode()
 
     @staticmethod
-    def load(content: bytes) -> "Begun":
+    def load(content: bytes) -> "RunAgreement":
         fields = json.loads(content)
         lists = {key: tuple(fields[key]) for key in ("shape", "tests", "spectrum")}
-        return Begun(**(fields | lists))
+        return RunAgreement(**(fields | lists))
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Rounds:
         trial: Trial,
         settings: FederationSettings,
         sites: list[str],
-        post: Post,
+        post: Transport,
         out: Path,
         watch: Watch,
         experiment: str = "experiment",
@@ -112,7 +112,7 @@ class Rounds:
         self.bytes_up = self.bytes_down = 0
         self.seconds_before = 0.0
         self.server: ServerState
-        self.begun: Begun
+        self.begun: RunAgreement
 
     # From beginning to end -----------------------------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class Rounds:
                     )
         run = f"{self.folder.name}-{secrets.token_hex(4)}"
         contexts = max(site["contexts"] for site in told)
-        self.begun = Begun(
+        self.begun = RunAgreement(
             run, tuple(first["shape"]), first["task"], first["outputs"], contexts, tuple(first["tests"]),
             tuple(first["spectrum"]),
         )  # fmt: skip
@@ -509,7 +509,7 @@ class Rounds:
             "bytes": torch.tensor([self.bytes_up, self.bytes_down]),
             "seconds": torch.tensor(seconds, dtype=torch.float64),
         }
-        checkpoint.save(self.folder / CHECKPOINT, tree.named_leaves(self.server, "server") | counts)
+        files.save(self.folder / CHECKPOINT, tree.named_leaves(self.server, "server") | counts)
 
     def _save_spending(self) -> None:
         """An upload that was asked for counts as spent, even if the server is killed before it comes."""
@@ -518,8 +518,8 @@ class Rounds:
 
     def _restore(self) -> None:
         try:
-            self.begun = Begun.load((self.folder / BEGUN).read_bytes())
-            saved: dict[str, Tensor] = checkpoint.load(self.folder / CHECKPOINT)
+            self.begun = RunAgreement.load((self.folder / BEGUN).read_bytes())
+            saved: dict[str, Tensor] = files.load(self.folder / CHECKPOINT)
             self.server = tree.fill(self.algorithm.init_server(self._initial(), self.clients), saved, "server")
         except (KeyError, TypeError, ValueError, OSError) as error:
             raise UserError(

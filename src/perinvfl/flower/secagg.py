@@ -32,9 +32,9 @@ from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFI
 from flwr.common.secure_aggregation.secaggplus_utils import share_keys_plaintext_separate
 from flwr.supercore.primitives.asymmetric import bytes_to_private_key, bytes_to_public_key
 
+from perinvfl.core.tree import Params
 from perinvfl.flower.codec import FLAT, TASK, TOLD, UPDATE, Rejected
-from perinvfl.flower.post import Answer, Post
-from perinvfl.tree import Params
+from perinvfl.flower.transport import Answer, Transport
 
 MASKED = "masked"
 UNSIGNED = "uint32"
@@ -128,7 +128,7 @@ class TooFew(Exception):
 
 
 def collect(
-    post: Post,
+    post: Transport,
     questions: dict[int, RecordDict],
     round: int,
     timeout: float,

@@ -12,13 +12,13 @@ from flwr.app import Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from perinvfl.errors import UserError
-from perinvfl.experiment import build_experiment, read_table
 from perinvfl.flower import codec
 from perinvfl.flower.codec import Rejected
-from perinvfl.flower.post import GridPost
 from perinvfl.flower.rounds import Rounds
 from perinvfl.flower.settings import check_together, read_settings
+from perinvfl.flower.transport import GridTransport
 from perinvfl.flower.watch import Plain
+from perinvfl.runs.experiment import build_experiment, read_table
 
 app = ServerApp()
 
@@ -32,7 +32,7 @@ def main(grid: Grid, context: Context) -> None:
     clients = experiment.trials[0].data.clients
     for trial in experiment.trials:
         check_together(settings, trial, clients)
-    post = GridPost(grid, Introduced(grid, clients), settings.poll)
+    post = GridTransport(grid, Introduced(grid, clients), settings.poll)
     sites = [f"client {client}" for client in range(clients)]
     out = Path(str(config.get("out", "runs"))) / experiment.name
     for order, trial in enumerate(experiment.trials):

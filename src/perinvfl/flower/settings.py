@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
-from perinvfl import config
 from perinvfl.algorithms.base import Algorithm
 from perinvfl.algorithms.groupdro import GroupDRO
 from perinvfl.algorithms.vrex import VREx
+from perinvfl.core import config
+from perinvfl.core.hyper import hyper
 from perinvfl.errors import UserError
-from perinvfl.experiment import Trial
-from perinvfl.hyper import hyper
+from perinvfl.runs.trial import Trial
 
 
 @dataclass(frozen=True)

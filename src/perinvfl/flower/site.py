@@ -18,22 +18,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perinvfl import checkpoint, config, risks, tree
 from perinvfl.algorithms import ALGORITHMS
 from perinvfl.algorithms.base import Algorithm, Broadcast, ClientState, Upload
-from perinvfl.data import BENCHMARKS, build_federation
+from perinvfl.core import config, files, tree
+from perinvfl.core.seeding import generator
+from perinvfl.core.tree import Params
 from perinvfl.data.constant import constant_scores
-from perinvfl.data.readers import ARRAYS, TABLES, read_arrays
-from perinvfl.data.sites import SitesSettings, site_federation
+from perinvfl.data.federation import Federation, Split, Task
+from perinvfl.data.own.readers import ARRAYS, TABLES, read_arrays
+from perinvfl.data.own.sites import SitesSettings, site_federation
+from perinvfl.data.registry import BENCHMARKS, build_federation
+from perinvfl.engine.executors import for_client
+from perinvfl.engine.simulation import Training, pick_descent, pick_device
 from perinvfl.errors import UserError
-from perinvfl.executors import for_client
-from perinvfl.federation import Federation, Split, Task
 from perinvfl.flower import privacy
+from perinvfl.learning import risks
+from perinvfl.learning.problem import Batches, Problem, autograd_gradient, functional_gradient
 from perinvfl.models import Model, ModelSettings, build_model
-from perinvfl.problem import Batches, Problem, autograd_gradient, functional_gradient
-from perinvfl.seeding import generator
-from perinvfl.simulate import Training, pick_descent, pick_device
-from perinvfl.tree import Params
 
 NEVER = -1  # the round before the first
 
@@ -43,7 +44,7 @@ class UnusableData(UserError):
 
 
 @dataclass(frozen=True)
-class Share:
+class SiteData:
     """One site's data, without padding."""
 
     train: Split  # [M, ...]
@@ -97,7 +98,7 @@ class Assignment:
         return json.dumps([self.asked, self.client, self.clients, self.contexts], sort_keys=True)
 
 
-class Vault:
+class StateStore:
     """The site's states of its runs on disk, one folder a run."""
 
     def __init__(self, folder: Path) -> None:
@@ -129,12 +130,12 @@ class Vault:
         for torn in place.glob(".*.tmp"):  # left by a process that was killed while it wrote
             torn.unlink()
         named = tree.named_leaves(state, "client")
-        checkpoint.save(place / "pending.pt", named | {"round": torch.tensor(round)})
+        files.save(place / "pending.pt", named | {"round": torch.tensor(round)})
 
     def _read(self, path: Path, template: ClientState) -> tuple[int, ClientState | None]:
         if not path.exists():
             return NEVER, None
-        saved = checkpoint.load(path)
+        saved = files.load(path)
         return int(saved["round"]), tree.fill(template, saved, "client")
 
 
@@ -142,7 +143,7 @@ class Vault:
 class Worker:
     """One site's part in one trial."""
 
-    share: Share
+    share: SiteData
     algorithm: Algorithm
     training: Training
     model: Model
@@ -156,7 +157,7 @@ class Worker:
         broadcast = self._broadcast(nu, weight, round)
         batches = self._batches("batches", round, self.algorithm.batches_per_round())
         with torch.no_grad():
-            upload, state = self.algorithm.take_part(self.problem, broadcast, state, batches)
+            upload, state = self.algorithm.client_round(self.problem, broadcast, state, batches)
         return tree.over(lambda leaf: leaf.cpu(), upload), state
 
     def evaluate(self, nu: Params, weight: float, rounds: int, state: ClientState) -> dict[str, dict[str, float]]:
@@ -201,7 +202,7 @@ class Site:
 
     def __init__(self, folder: Path, data: Path | None = None) -> None:
         self.folder, self.data = folder, data
-        self.vault = Vault(folder / "state")
+        self.vault = StateStore(folder / "state")
 
     def describe(self, assignment: Assignment, scores: bool) -> dict[str, Any]:
         return load_share(self.data, assignment.trial).describe(scores)
@@ -280,7 +281,7 @@ def make_worker(data: Path | None, trial: str) -> Worker:
     def ready(split: Split) -> Split:
         return Split(split.x.to(device, cast), split.y.to(device), split.context.to(device))
 
-    prepared = Share(
+    prepared = SiteData(
         ready(share.train),
         {case: ready(test) for case, test in share.tests.items()},
         share.task,
@@ -292,7 +293,7 @@ def make_worker(data: Path | None, trial: str) -> Worker:
 
 
 @lru_cache(maxsize=4)
-def load_share(data: Path | None, trial: str) -> Share:
+def load_share(data: Path | None, trial: str) -> SiteData:
     """The site's data: its file, or its own client of the benchmark that the experiment names."""
     asked, client, _, _ = json.loads(trial)
     settings = dict(asked["data"])
@@ -308,7 +309,7 @@ def load_share(data: Path | None, trial: str) -> Share:
     return _client_share(build_federation(benchmark, chosen, asked["seed"]), client)
 
 
-def _own_share(data: Path, settings: Any, seed: int) -> Share:
+def _own_share(data: Path, settings: Any, seed: int) -> SiteData:
     """A site's file. Arrays bring their own tests, unless contexts of them are to be held out."""
     arrays = not data.is_dir() and data.suffix.lower() not in TABLES
     if isinstance(settings, SitesSettings) and (settings.held_out or not arrays):
@@ -322,12 +323,12 @@ def _own_share(data: Path, settings: Any, seed: int) -> Share:
     )
 
 
-def _client_share(federation: Federation, client: int, spectrum: tuple[str, ...] = ()) -> Share:
+def _client_share(federation: Federation, client: int, spectrum: tuple[str, ...] = ()) -> SiteData:
     """One client's part of a federation."""
     tests = dict(federation.tests)
     if federation.validation is not None:
         tests["validation"] = federation.validation
-    return Share(
+    return SiteData(
         _own(federation.train, client),
         {name: _own(test, client) for name, test in tests.items()},
         federation.task,
@@ -336,7 +337,7 @@ def _client_share(federation: Federation, client: int, spectrum: tuple[str, ...]
     )
 
 
-def read_share(path: Path, task: Task, outputs: int, spectrum: tuple[str, ...]) -> Share:
+def read_share(path: Path, task: Task, outputs: int, spectrum: tuple[str, ...]) -> SiteData:
     """A file of arrays, .npz or .safetensors: x [M, ...], y [M], perhaps context [M]; test/NAME/x and test/NAME/y."""
     arrays = _read_arrays(path)
     train = _split(path, arrays, "", task, outputs)
@@ -348,7 +349,7 @@ def read_share(path: Path, task: Task, outputs: int, spectrum: tuple[str, ...]) 
     missing = [name for name in spectrum if name not in tests]
     if missing:
         raise UserError(f"{path}: data.spectrum names the test case {missing[0]}, and there is no test/{missing[0]}/x.")
-    return Share(train, tests, task, outputs, tuple(spectrum) or tuple(tests))
+    return SiteData(train, tests, task, outputs, tuple(spectrum) or tuple(tests))
 
 
 def _read_arrays(path: Path) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from perinvfl.experiment import Trial
+from perinvfl.runs.trial import Trial
 
 
 class Watch:

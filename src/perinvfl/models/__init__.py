@@ -4,13 +4,13 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from perinvfl.core.hyper import asked, hyper
 from perinvfl.errors import UserError
-from perinvfl.hyper import asked, hyper
 from perinvfl.models.base import Model, Precision, mix_statistics
 from perinvfl.models.mlp import mlp
-from perinvfl.models.module import module
 from perinvfl.models.resnet import Convolution, Norm, Stem, resnet18
 from perinvfl.models.symmetry import Symmetry, blinded
+from perinvfl.models.torch_module import module
 
 __all__ = ["Model", "ModelSettings", "Precision", "build_model", "mix_statistics", "mlp", "module", "resnet18"]
 

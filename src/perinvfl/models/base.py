@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from perinvfl.tree import Params
+from perinvfl.core.tree import Params
 
 Precision = Literal["float32", "tf32", "bfloat16"]
 

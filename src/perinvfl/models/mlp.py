@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from perinvfl.core.tree import Params
 from perinvfl.models.base import Model, Precision, arithmetic
-from perinvfl.tree import Params
 
 
 def mlp(widths: tuple[int, ...], bias: bool, precision: Precision) -> Model:

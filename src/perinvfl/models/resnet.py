@@ -19,9 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from perinvfl.core.tree import Params
 from perinvfl.errors import UserError
 from perinvfl.models.base import Model, Precision, arithmetic
-from perinvfl.tree import Params
 
 Norm = Literal["group", "batch"]
 Stem = Literal["imagenet", "small"]

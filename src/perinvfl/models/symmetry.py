@@ -5,9 +5,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from perinvfl.core.tree import Params
 from perinvfl.errors import UserError
 from perinvfl.models.base import Model
-from perinvfl.tree import Params
 
 Symmetry = Literal["nothing", "rotations", "flips", "rotations and flips"]
 

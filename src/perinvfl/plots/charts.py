@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from perinvfl.errors import UserError
-from perinvfl.plots.scene import (
+from perinvfl.plots.figure_data import (
     AVERAGE,
     CONSTANT,
     MOST_CLIENTS,
@@ -15,7 +15,7 @@ from perinvfl.plots.scene import (
     SHAPE_ONLY,
     SHORTCUTS,
     WORST,
-    Scene,
+    FigureData,
     Values,
     client_values,
     is_number,
@@ -25,8 +25,8 @@ from perinvfl.plots.scene import (
     sensitivity_values,
     spectrum_values,
 )
-from perinvfl.published import Published
-from perinvfl.records import Run
+from perinvfl.results.search_records import SearchRecords
+from perinvfl.runs.records import Run
 
 try:
     import altair as alt
@@ -47,7 +47,7 @@ CONFIG: dict[str, Any] = {
 PANEL = 23  # letters that fit over a panel
 
 
-def spectrum_chart(scene: Scene) -> alt.TopLevelMixin:
+def spectrum_chart(scene: FigureData) -> alt.TopLevelMixin:
     """Accuracy against p_test; the paper's numbers dashed."""
     values = spectrum_values(scene)
     shift = "as the shortcut stops holding" if scene.table.benchmark in SHORTCUTS else "by test case"
@@ -73,7 +73,7 @@ def spectrum_chart(scene: Scene) -> alt.TopLevelMixin:
     return _finish(alt.layer(*layers).properties(width=400, height=300), title, told)
 
 
-def learning_chart(scene: Scene) -> alt.TopLevelMixin:
+def learning_chart(scene: FigureData) -> alt.TopLevelMixin:
     """Accuracy against the round, over the shifted cases and as in training."""
     values = learning_values(scene)
     panels = list(dict.fromkeys(value["panel"] for value in values))
@@ -104,7 +104,7 @@ def learning_chart(scene: Scene) -> alt.TopLevelMixin:
     )
 
 
-def clients_chart(scene: Scene) -> alt.TopLevelMixin:
+def clients_chart(scene: FigureData) -> alt.TopLevelMixin:
     """Accuracy over the shifted cases, client by client; of many clients, one tick each."""
     title = f"{scene.title}: {scene.measure} of each client on shifted data"
     told = [f"Percent, {scene.when}, mean over {scene.shifted}. Dotted: a constant answer"]
@@ -136,7 +136,7 @@ def clients_chart(scene: Scene) -> alt.TopLevelMixin:
     )
 
 
-def sensitivity_chart(scene: Scene) -> alt.TopLevelMixin:
+def sensitivity_chart(scene: FigureData) -> alt.TopLevelMixin:
     """What the settings of a search do: one point a trial and measure, one panel a method."""
     values = sensitivity_values(scene)
     if not values:
@@ -201,7 +201,7 @@ KINDS = {
 FOR_SEARCHES = ("sensitivity",)
 
 
-def _grid(scene: Scene, values: Values, x: alt.X, field: str, kinds: list[str], place: str) -> alt.FacetChart:
+def _grid(scene: FigureData, values: Values, x: alt.X, field: str, kinds: list[str], place: str) -> alt.FacetChart:
     """One panel a method, where one for all would be a thicket; `kinds` of line are told apart by their dashes."""
     methods = [method for method in scene.methods if scene.styles[method] != SHAPE_ONLY]
     shown = [value for value in values if value["method"] in methods]
@@ -219,7 +219,7 @@ def _grid(scene: Scene, values: Values, x: alt.X, field: str, kinds: list[str], 
     return facet.resolve_axis(x="independent")
 
 
-def _level_rules(scene: Scene, values: Values) -> list[alt.Chart]:
+def _level_rules(scene: FigureData, values: Values) -> list[alt.Chart]:
     """In every panel: a constant answer, and the shape without the shortcut."""
     dotted = alt.Chart().mark_rule(strokeDash=[1, 3], color=CONSTANT[0], strokeWidth=2)
     plain = alt.Chart().mark_rule(color=SHAPE_ONLY[0], strokeWidth=2)
@@ -227,7 +227,7 @@ def _level_rules(scene: Scene, values: Values) -> list[alt.Chart]:
     return [marks[name].encode(y=_accuracy_axis(values, f"mean({name})")) for name in scene.levels]
 
 
-def _explained(scene: Scene) -> str:
+def _explained(scene: FigureData) -> str:
     return "Dotted: a constant answer" + ("; grey: shape only" if "shape_only" in scene.levels else "")
 
 
@@ -245,18 +245,18 @@ def _dimmed(picked: alt.Parameter) -> Any:
     return alt.when(picked).then(alt.value(1.0)).otherwise(alt.value(0.08))
 
 
-def _method_colour(scene: Scene, told: bool = True) -> alt.Color:
+def _method_colour(scene: FigureData, told: bool = True) -> alt.Color:
     shown = _method_legend(scene) if told else None
     colours = [colour for colour, _ in scene.styles.values()]
     return alt.Color("method:N", scale=alt.Scale(domain=list(scene.styles), range=colours), legend=shown)
 
 
-def _method_shape(scene: Scene) -> alt.Shape:
+def _method_shape(scene: FigureData) -> alt.Shape:
     shapes = [shape for _, shape in scene.styles.values()]
     return alt.Shape("method:N", scale=alt.Scale(domain=list(scene.styles), range=shapes), legend=_method_legend(scene))
 
 
-def _method_legend(scene: Scene) -> alt.Legend:
+def _method_legend(scene: FigureData) -> alt.Legend:
     columns = 3 if max(map(len, scene.styles)) < 18 else 2
     return alt.Legend(title=None, orient="bottom", columns=columns, symbolOpacity=1)
 
@@ -273,7 +273,7 @@ def _accuracy_axis(values: Values, field: str = "accuracy") -> alt.Y:
     return alt.Y(f"{field}:Q", title="Accuracy (%)", scale=alt.Scale(domain=[max(0, low), min(100, high)], nice=False))
 
 
-def _case_axis(scene: Scene) -> alt.X:
+def _case_axis(scene: FigureData) -> alt.X:
     cases = scene.cases
     title = _sentence(_across(scene))
     if all(map(is_number, cases)):
@@ -283,12 +283,12 @@ def _case_axis(scene: Scene) -> alt.X:
     return alt.X("case:N", sort=cases, title=title, axis=alt.Axis(labelAngle=0))
 
 
-def _across(scene: Scene) -> str:
+def _across(scene: FigureData) -> str:
     shortcut = SHORTCUTS.get(scene.table.benchmark)
     return f"how often the {shortcut} agrees with the label at test (p)" if shortcut else "test case"
 
 
-def _training_range(scene: Scene) -> list[alt.Chart]:
+def _training_range(scene: FigureData) -> list[alt.Chart]:
     """A shade over the p of the training contexts, where the benchmark has such a thing."""
     asked = next(iter(scene.runs.values()))[0].start["asked"]["data"].get("p_train")
     if not asked or not all(map(is_number, scene.cases)):
@@ -304,7 +304,7 @@ def _training_range(scene: Scene) -> list[alt.Chart]:
     ]
 
 
-def _band(scene: Scene, base: alt.Chart, values: Values, picked: alt.Parameter | None = None) -> list[alt.Chart]:
+def _band(scene: FigureData, base: alt.Chart, values: Values, picked: alt.Parameter | None = None) -> list[alt.Chart]:
     if scene.seeds == 1:
         return []
     opacity = alt.value(0.18) if picked is None else alt.when(picked).then(alt.value(0.18)).otherwise(alt.value(0.02))
@@ -321,7 +321,7 @@ def _tooltip(*place: str) -> list[alt.Tooltip]:
     ]
 
 
-def _averaged(scene: Scene) -> str:
+def _averaged(scene: FigureData) -> str:
     band = f"; shade: ± one standard deviation over {scene.seeds} seeds" if scene.seeds > 1 else ""
     return f"mean over {scene.clients} clients{band}"
 
@@ -334,7 +334,7 @@ def _sentence(words: str) -> str:
     return words[0].upper() + words[1:]
 
 
-def published_charts(published: Published, rule_name: str, kind: str) -> dict[str, alt.TopLevelMixin]:
+def published_charts(published: SearchRecords, rule_name: str, kind: str) -> dict[str, alt.TopLevelMixin]:
     """Of a published table: the runs and rounds that a rule takes, and of the search the best round of each trial."""
     when = f"round taken by {rule_name}"
     scenes = {

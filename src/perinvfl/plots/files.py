@@ -5,7 +5,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perinvfl.checkpoint import write_atomically, writing
+from perinvfl.core.files import write_atomically, writing
 from perinvfl.errors import UserError
 
 if TYPE_CHECKING:

@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from perinvfl.algorithms import ALGORITHMS
-from perinvfl.balanced import class_balanced, has_groups
+from perinvfl.core.naming import client_names
 from perinvfl.diagnose import diagnose
 from perinvfl.errors import UserError
-from perinvfl.folds import join_folds
-from perinvfl.naming import client_names
-from perinvfl.paper import CASES, TABLES
-from perinvfl.plots.scene import CONSTANT, SHORTCUTS, TITLES, is_number, is_search, styles_of
-from perinvfl.published import Published, published_folders, read_published
-from perinvfl.records import Event, Run, evaluations_at, find_runs, read_run
-from perinvfl.saved import is_run
-from perinvfl.select import RULES
-from perinvfl.tables import as_published, by_setting
-from perinvfl.train import CHECKPOINT
+from perinvfl.plots.figure_data import CONSTANT, SHORTCUTS, TITLES, is_number, is_search, styles_of
+from perinvfl.results.balanced import class_balanced, has_groups
+from perinvfl.results.folds import join_folds
+from perinvfl.results.paper import CASES, TABLES
+from perinvfl.results.search_records import SearchRecords, published_folders, read_published
+from perinvfl.results.selection import RULES
+from perinvfl.results.table import as_published, by_setting
+from perinvfl.runs.loaded import is_run
+from perinvfl.runs.records import Event, Run, evaluations_at, find_runs, read_run
+from perinvfl.runs.train import CHECKPOINT
 
 LAST_ROUND = (
     "Nothing was selected: every number is that of the last round, with the settings of the experiment file. "
@@ -123,7 +123,7 @@ def _plain_section(runs: list[Run]) -> dict[str, Any]:
     return _section(runs, {"last round": (LAST_ROUND, methods)})
 
 
-def _published_section(published: Published) -> dict[str, Any]:
+def _published_section(published: SearchRecords) -> dict[str, Any]:
     views = {}
     for rule in published.rules():
         views[rule] = (

@@ -14,8 +14,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from perinvfl import config
-from perinvfl.checkpoint import write_atomically
+from perinvfl.core import config
+from perinvfl.core.files import write_atomically
 from perinvfl.errors import UserError
 from perinvfl.theory import convergence, information, personalized, remark
 from perinvfl.theory.common import Record, Theory

@@ -22,12 +22,12 @@ from torch import Tensor
 
 from perinvfl.algorithms import IRM
 from perinvfl.algorithms.base import Broadcast
-from perinvfl.federation import Federation, Split
-from perinvfl.hyper import hyper
+from perinvfl.core.hyper import hyper
+from perinvfl.core.seeding import generator
+from perinvfl.data.federation import Federation, Split
+from perinvfl.engine.simulation import Simulation, Training
+from perinvfl.learning.problem import Batch, Problem, functional_gradient
 from perinvfl.models import ModelSettings
-from perinvfl.problem import Batch, Problem, functional_gradient
-from perinvfl.seeding import generator
-from perinvfl.simulate import Simulation, Training
 from perinvfl.theory.common import Record, Theory, fit_power_law
 
 RATE = -2 / 3
@@ -230,7 +230,7 @@ def run(settings: ConvergenceSettings) -> Record:
         "rows": rows,
         "fits": fits,
     }
-    return numbers | judge(numbers)
+    return numbers | verdict(numbers)
 
 
 def _free_slope(rows: list[Record]) -> float | None:
@@ -240,7 +240,7 @@ def _free_slope(rows: list[Record]) -> float | None:
     return fit_power_law([row["T"] for row in rows], [row["mean_squared_gradient"] for row in rows]).slope
 
 
-def judge(numbers: Record) -> Record:
+def verdict(numbers: Record) -> Record:
     fits, rows = numbers["fits"], numbers["rows"]
     below = all(row["mean_squared_gradient"] <= row["bound"] for row in rows)
     inside = numbers["farthest_over_radius"] <= 1

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perinvfl.data.structural import StructuralSettings, draw_contexts, draw_mechanism, sample
-from perinvfl.hyper import hyper
-from perinvfl.seeding import generator
+from perinvfl.core.hyper import hyper
+from perinvfl.core.seeding import generator
+from perinvfl.data.benchmarks.structural import StructuralSettings, draw_contexts, draw_mechanism, sample
 from perinvfl.theory.common import Record, Theory, mean_and_std
 from perinvfl.theory.moments import population, products
 
@@ -126,10 +126,10 @@ def run(settings: InformationSettings) -> Record:
         "correlated": correlated,
         "closed_form_error": max(check_closed_form(settings, seed) for seed in settings.seeds),
     }
-    return numbers | judge(settings, numbers)
+    return numbers | verdict(settings, numbers)
 
 
-def judge(settings: InformationSettings, numbers: Record) -> Record:
+def verdict(settings: InformationSettings, numbers: Record) -> Record:
     rows = numbers["rows"]
     held = all(row["holds"] for row in rows)
     last = rows[-1]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from perinvfl.seeding import generator
+from perinvfl.core.seeding import generator
 
 
 class Minimum(NamedTuple):

@@ -11,7 +11,8 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from perinvfl.data.structural import (
+from perinvfl.core.seeding import generator
+from perinvfl.data.benchmarks.structural import (
     Contexts,
     Mechanism,
     StructuralSettings,
@@ -20,8 +21,7 @@ from perinvfl.data.structural import (
     sample,
     structural_federation,
 )
-from perinvfl.federation import Federation, Split
-from perinvfl.seeding import generator
+from perinvfl.data.federation import Federation, Split
 
 
 def population(mechanism: Mechanism, contexts: Contexts) -> Tensor:

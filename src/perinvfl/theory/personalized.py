@@ -17,11 +17,11 @@ from torch import Tensor
 
 from perinvfl.algorithms import Ditto, FedAvg, PerInvFL
 from perinvfl.algorithms.base import Algorithm
-from perinvfl.data.structural import StructuralSettings, draw_contexts, draw_mechanism, sample
-from perinvfl.hyper import hyper
+from perinvfl.core.hyper import hyper
+from perinvfl.core.seeding import generator
+from perinvfl.data.benchmarks.structural import StructuralSettings, draw_contexts, draw_mechanism, sample
+from perinvfl.engine.simulation import Simulation, Training
 from perinvfl.models import ModelSettings
-from perinvfl.seeding import generator
-from perinvfl.simulate import Simulation, Training
 from perinvfl.theory.common import Record, Theory, mean_and_std
 from perinvfl.theory.minimise import (
     Minimum,
@@ -136,7 +136,7 @@ def run(settings: PersonalizedSettings) -> Record:
         "trained": trained,
         "tuning": tuned,
     }
-    return numbers | judge(settings, numbers)
+    return numbers | verdict(settings, numbers)
 
 
 def _exact(settings: PersonalizedSettings, contexts: int) -> list[Record]:
@@ -272,7 +272,7 @@ def _train(settings: PersonalizedSettings, contexts: int, tuned: Record) -> list
     return rows
 
 
-def judge(settings: PersonalizedSettings, numbers: Record) -> Record:
+def verdict(settings: PersonalizedSettings, numbers: Record) -> Record:
     table = {(row["contexts"], row["model"]): row["mean"] for row in numbers["exact"]}
     names = [BETA_LIKE.format(beta) for beta in settings.beta]
     close = 1 + settings.tolerance

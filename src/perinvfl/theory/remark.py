@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from perinvfl.algorithms import PerInvFL
-from perinvfl.data.digits import DigitSettings, digit_federation
-from perinvfl.data.structural import StructuralSettings
-from perinvfl.hyper import hyper
+from perinvfl.core.hyper import hyper
+from perinvfl.data.benchmarks.digits import DigitSettings, digit_federation
+from perinvfl.data.benchmarks.structural import StructuralSettings
+from perinvfl.engine.simulation import Simulation, Training
 from perinvfl.models import ModelSettings
-from perinvfl.simulate import Simulation, Training
 from perinvfl.theory.common import Record, Theory, student_95
 from perinvfl.theory.personalized import error, global_minimum, personal_minimum, world
 
@@ -52,7 +52,7 @@ def run(settings: RemarkSettings) -> Record:
     for contexts in settings.digit_contexts:
         rows += _rows("RC-MNIST", contexts, settings.digit_beta, 1 - _digits(settings, contexts))
     numbers: Record = {"rows": rows, "best": _best(rows)}
-    return numbers | judge(numbers)
+    return numbers | verdict(numbers)
 
 
 def _structural(settings: RemarkSettings, contexts: int, samples: int) -> Tensor:
@@ -166,7 +166,7 @@ def direction(best: list[Record]) -> str:
     return "rises" if rises and not falls else "falls" if falls and not rises else "neither"
 
 
-def judge(numbers: Record) -> Record:
+def verdict(numbers: Record) -> Record:
     kinds = list(dict.fromkeys(row["data"] for row in numbers["best"]))
     directions = {kind: direction([row for row in numbers["best"] if row["data"] == kind]) for kind in kinds}
     words = {

@@ -1,0 +1,1 @@
+"""How a server puts the clients' updates together."""

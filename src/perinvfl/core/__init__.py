@@ -1,0 +1,1 @@
+"""What everything else stands on: trees of tensors, seeds, optimizer steps, declared settings, files, own code."""

@@ -1,0 +1,99 @@
+"""From plain mappings (a TOML file) to frozen dataclasses, with every mistake answered by one sentence.
+
+Written by hand on the standard library, because what trains must run where nothing can be installed.
+"""
+
+import dataclasses
+import difflib
+import types
+import typing
+from typing import Any, Literal, TypeVar, Union
+
+from perinvfl.core.hyper import check_bounds
+from perinvfl.errors import UserError
+
+T = TypeVar("T")
+
+
+def build(cls: type[T], mapping: Any, where: str) -> T:
+    """Make a cls from a mapping: unknown keys refused, types and bounds checked, then `cls.check` if it has one."""
+    if not isinstance(mapping, dict):
+        raise UserError(f"{where} must be a table of settings, not {_show(mapping)}.")
+    hints = typing.get_type_hints(cls)
+    known = [field.name for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]
+    for key in mapping:
+        if key not in known:
+            raise UserError(f"{where}.{key} is not a setting{suggest(key, known)}")
+    values = {key: _convert(hints[key], value, f"{where}.{key}") for key, value in mapping.items()}
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        missing = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if missing and field.init and field.name not in values:
+            raise UserError(f"{where}.{field.name} is missing.")
+    made = cls(**values)
+    check_bounds(made, where)
+    if hasattr(made, "check"):
+        made.check(where)
+    return made
+
+
+def replaced(settings: T, key: str, value: Any, where: str) -> T:
+    """The settings with one of them changed, its type and bounds checked."""
+    hint = typing.get_type_hints(type(settings))[key]
+    made = dataclasses.replace(settings, **{key: _convert(hint, value, f"{where}.{key}")})  # type: ignore[type-var]
+    check_bounds(made, where)
+    return made
+
+
+def suggest(key: str, known: list[str]) -> str:
+    """The end of a sentence about a name that is not known."""
+    close = difflib.get_close_matches(str(key), known, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(known)}."
+
+
+def _convert(hint: Any, value: Any, where: str) -> Any:
+    origin = typing.get_origin(hint)
+    if hint is Any:
+        return value
+    if origin is Literal:
+        options = typing.get_args(hint)
+        if value not in options:
+            raise UserError(f"{where} = {_show(value)}: must be one of {', '.join(map(_show, options))}.")
+        return value
+    if origin in (Union, types.UnionType):
+        options = typing.get_args(hint)
+        for option in options:
+            try:
+                return _convert(option, value, where)
+            except UserError:
+                continue
+        raise UserError(f"{where} = {_show(value)}: must be {' or '.join(map(_name, options))}.")
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise UserError(f"{where} = {_show(value)}: must be {_name(hint)}.")
+        item = typing.get_args(hint)[0]
+        return tuple(_convert(item, part, f"{where}[{index}]") for index, part in enumerate(value))
+    if dataclasses.is_dataclass(hint):
+        return build(typing.cast(type, hint), value, where)
+    right = (
+        (hint is float and isinstance(value, int | float) and not isinstance(value, bool))
+        or (hint is int and isinstance(value, int) and not isinstance(value, bool))
+        or (hint in (bool, str) and isinstance(value, hint))
+        or (hint is type(None) and value is None)
+    )
+    if not right:
+        raise UserError(f"{where} = {_show(value)}: must be {_name(hint)}.")
+    return float(value) if hint is float else value
+
+
+def _name(hint: Any) -> str:
+    if typing.get_origin(hint) is tuple:
+        return f"a list, each entry {_name(typing.get_args(hint)[0])}"
+    if typing.get_origin(hint) is Literal:
+        return " or ".join(map(_show, typing.get_args(hint)))
+    if typing.get_origin(hint) in (Union, types.UnionType):
+        return " or ".join(map(_name, typing.get_args(hint)))
+    return {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "absent"}[hint]
+
+
+def _show(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)

@@ -1,0 +1,44 @@
+"""What clients, contexts, classes and columns are called: the names a person brought, else numbers counted from 1."""
+
+from collections.abc import Sequence
+
+from perinvfl.errors import UserError
+
+
+def client_names(given: Sequence[str], clients: int) -> list[str]:
+    """
+    >>> client_names((), 2)
+    ['Client 1', 'Client 2']
+    """
+    return list(given) or [f"Client {number + 1}" for number in range(clients)]
+
+
+def context_names(given: Sequence[str], contexts: int) -> list[str]:
+    """Of the training contexts, by number.
+
+    >>> context_names(("2021",), 2)
+    ['2021', 'context 2']
+    """
+    return [given[k] if k < len(given) else f"context {k + 1}" for k in range(contexts)]
+
+
+def class_names(given: Sequence[str], classes: int) -> list[str]:
+    """
+    >>> class_names((), 2)
+    ['0', '1']
+    """
+    return list(given) or [str(number) for number in range(classes)]
+
+
+def find_client(asked: str, names: Sequence[str]) -> int:
+    """Which client is meant: by its name, or by its number counted from 1 as figures show it.
+
+    >>> find_client("2", ["Client 1", "Client 2"]), find_client("North", ["South", "North"])
+    (1, 1)
+    """
+    if asked in names:
+        return list(names).index(asked)
+    if asked.isdigit() and 1 <= int(asked) <= len(names):
+        return int(asked) - 1
+    shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+    raise UserError(f"--client {asked} is not one of the {len(names)} clients: {shown} (or a number from 1).")

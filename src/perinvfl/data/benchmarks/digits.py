@@ -1,0 +1,229 @@
+"""RC-MNIST and RC-FMNIST: coloured digits whose rotation tells the client and whose colour tells the context.
+
+The law is that of coloured MNIST (Arjovsky et al., 2019) with one rotation per client (the paper's "Detailed
+experimental setup"). Training images are 0 to 49999 of the official training file, test images 50000 to 59999, no
+image used twice. y = 1 for classes 0 to 4, flipped with probability `label_noise`; the colour agrees with y with
+probability p; the image is in the channel of its colour and the other channel is zero; then it is turned by the
+client's rotation.
+
+In the paper each client has one training context. Here a client may have several, by giving a list in `p_train`.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from perinvfl.core.hyper import check_bounds, hyper
+from perinvfl.core.seeding import generator
+from perinvfl.data.benchmarks.sources import Digits, embedded_digits, official_digits
+from perinvfl.data.constant import constant_scores
+from perinvfl.data.federation import Federation, Split
+from perinvfl.data.images import Augmentation
+from perinvfl.errors import UserError
+
+DigitBenchmark = Literal["rc_mnist", "rc_fmnist"]
+
+TRAIN_IMAGES, TEST_IMAGES = 50_000, 10_000
+PAPER_SPECTRUM = ("0.1", "0.2", "0.3", "0.4", "0.5")
+
+
+@dataclass(frozen=True)
+class DigitSettings:
+    p_train: tuple[float | tuple[float, ...], ...] = hyper(
+        (0.95, 0.90, 0.85, 0.80),
+        "how often the colour agrees with the label in training, one entry per client; "
+        "a list gives that client several contexts, its images split evenly among them",
+        symbol="p_train",
+        least=0,
+        most=1,
+    )
+    rotations: tuple[int, ...] = hyper(
+        (0, 90, 180, 270), "degrees by which each client's images are turned, counter-clockwise, used in turn"
+    )
+    label_noise: float = hyper(0.25, "how often a label is flipped, in training and test", least=0, most=1)
+    p_test: tuple[float, ...] = hyper(
+        (0.1, 0.2, 0.3, 0.4, 0.5, 0.9, 1.0),
+        "how often the colour agrees with the label in each test context",
+        symbol="p_test",
+        least=0,
+        most=1,
+    )
+    train_per_client: int = hyper(12_500, "training images per client, those held out included", least=1)
+    test_per_client: int = hyper(2_500, "test images per client, the same ones in every test context", least=1)
+    holdout: int = hyper(0, "training images per client kept out of training, for validation", least=0)
+    grayscale: bool = hyper(False, "put the image in both channels, so that only its shape is left to learn from")
+    leave_out: int = hyper(
+        -1,
+        "client to leave out: the others train, and their models are tested on its training contexts alone; -1: none",
+        least=-1,
+    )
+    crop: int = hyper(0, "training images are shifted by at most so many pixels each way", least=0, later=True)
+    data_root: str = hyper("", "folder of the official idx files; empty: the images inside the package")
+
+    @property
+    def clients(self) -> int:
+        return len(self.p_train)
+
+    @property
+    def p_contexts(self) -> list[tuple[float, ...]]:
+        """Per client, p of each of its training contexts."""
+        return [p if isinstance(p, tuple) else (p,) for p in self.p_train]
+
+    def check(self, where: str) -> None:
+        check_bounds(self, where)
+        for key in ("p_train", "rotations", "p_test"):
+            if not getattr(self, key):
+                raise UserError(f"{where}.{key} is empty: must have at least one entry.")
+        if () in self.p_train:
+            raise UserError(f"{where}.p_train[{self.p_train.index(())}] is empty: must have at least one entry.")
+        if any(degrees % 90 for degrees in self.rotations):
+            raise UserError(f"{where}.rotations = {self.rotations}: must be multiples of 90.")
+        names = [case_name(p) for p in self.p_test]
+        if len(set(names)) < len(names):
+            raise UserError(f"{where}.p_test = {self.p_test}: no two test contexts may be the same.")
+        for key, exist in (("train_per_client", TRAIN_IMAGES), ("test_per_client", TEST_IMAGES)):
+            wanted = getattr(self, key)
+            if self.clients * wanted > exist:
+                raise UserError(
+                    f"{where}.{key} = {wanted}: {self.clients} clients would take {self.clients * wanted} of "
+                    f"{exist} images; at most {exist // self.clients} each would fit."
+                )
+        if self.leave_out >= self.clients or (self.leave_out >= 0 and self.clients == 1):
+            raise UserError(f"{where}.leave_out = {self.leave_out}: must be one of several clients, counted from 0.")
+        if self.holdout >= self.train_per_client:
+            raise UserError(
+                f"{where}.holdout = {self.holdout}: must be less than train_per_client = {self.train_per_client}."
+            )
+        for contexts in {len(p) for p in self.p_contexts}:
+            if context_of_position(contexts, self.train_per_client)[~held_out(self)].unique().numel() < contexts:
+                raise UserError(
+                    f"{where}.train_per_client = {self.train_per_client} with holdout = {self.holdout}: must leave at "
+                    f"least one training image to each of the {contexts} contexts of a client."
+                )
+
+
+class ImageSplit(NamedTuple):
+    """Which images of the official training file each client gets."""
+
+    train: Tensor  # [N, train_per_client] int64, 0 to 49999
+    test: Tensor  # [N, test_per_client] int64, 50000 to 59999
+
+
+def assignment(settings: DigitSettings, seed: int) -> ImageSplit:
+    """Draw images without replacement across clients."""
+
+    def draw(purpose: str, exist: int, each: int) -> Tensor:
+        order = torch.randperm(exist, generator=generator(seed, "digits", purpose, "images"))
+        return order[: settings.clients * each].view(settings.clients, each)
+
+    train = draw("train", TRAIN_IMAGES, settings.train_per_client)
+    test = draw("test", TEST_IMAGES, settings.test_per_client)
+    return ImageSplit(train, TRAIN_IMAGES + test)
+
+
+def digit_federation(name: DigitBenchmark, settings: DigitSettings, seed: int) -> Federation:
+    settings.check(name)
+    source: Literal["mnist", "fashion"] = "mnist" if name == "rc_mnist" else "fashion"
+    digits = official_digits(settings.data_root, source) if settings.data_root else embedded_digits(source)
+    images = assignment(settings, seed)
+
+    y = noisy_labels(digits, images.train, settings, seed, "train")
+    context = torch.stack([context_of_position(len(p), settings.train_per_client) for p in settings.p_contexts])
+    p = torch.stack([torch.tensor(p)[row] for p, row in zip(settings.p_contexts, context, strict=True)])  # [N, M]
+    x = coloured(turned(digits, images.train, settings), y, p, settings, seed, "train")
+    held = held_out(settings)
+    train = Split(x[:, ~held], y[:, ~held], context[:, ~held])
+    validation = Split(x[:, held], y[:, held], context[:, held]) if settings.holdout else None
+
+    if settings.leave_out >= 0:
+        return _without(settings.leave_out, name, train, settings)
+
+    # One draw of labels and of colours serves every test context, so that they differ by colour alone.
+    y = noisy_labels(digits, images.test, settings, seed, "test")
+    plain = turned(digits, images.test, settings)
+    tests = {
+        case_name(p): Split(
+            coloured(plain, y, torch.full_like(y, p), settings, seed, "test"), y, torch.zeros_like(images.test)
+        )
+        for p in settings.p_test
+    }
+    return Federation(
+        name=name,
+        task="binary",
+        outputs=1,
+        contexts=max(map(len, settings.p_contexts)),
+        train=train,
+        tests=tests,
+        spectrum=tuple(case for case in PAPER_SPECTRUM if case in tests) or tuple(tests),
+        validation=validation,
+        notes={
+            "constant": constant_scores("binary", train, tests),
+            "sizes": [settings.train_per_client - settings.holdout] * settings.clients,
+            "contexts": [len(p) for p in settings.p_contexts],
+        },
+        augmentation=Augmentation(crop=settings.crop),
+    )
+
+
+def _without(left_out: int, name: str, train: Split, settings: DigitSettings) -> Federation:
+    """The other clients, each tested on what the one left out would have trained on. No test image is touched."""
+    others = [i for i in range(settings.clients) if i != left_out]
+    whole = train.y.shape[1]
+    some = torch.arange(min(settings.test_per_client, whole)) * whole // min(settings.test_per_client, whole)  # evenly
+    unseen = Split(*(part[left_out, some].expand(len(others), *part[left_out, some].shape) for part in train))
+    kept = Split(*(part[others] for part in train))
+    return Federation(
+        name=name,
+        task="binary",
+        outputs=1,
+        contexts=max(len(settings.p_contexts[i]) for i in others),
+        train=kept,
+        tests={"left-out": unseen},
+        spectrum=("left-out",),
+        notes={
+            "constant": constant_scores("binary", kept, {"left-out": unseen}),
+            "sizes": [settings.train_per_client - settings.holdout] * len(others),
+            "contexts": [len(settings.p_contexts[i]) for i in others],
+        },
+        augmentation=Augmentation(crop=settings.crop),
+    )
+
+
+def case_name(p: float) -> str:
+    return format(p, "g")
+
+
+def context_of_position(contexts: int, images: int) -> Tensor:
+    """[M] the context of each of a client's images: runs of equal length, give or take one."""
+    return torch.arange(images) * contexts // images
+
+
+def held_out(settings: DigitSettings) -> Tensor:
+    """[M] bool: evenly spaced positions, so that every context gives its share; what lies there was drawn at random."""
+    crossed = torch.arange(settings.train_per_client + 1) * settings.holdout // settings.train_per_client
+    return crossed.diff() > 0
+
+
+def noisy_labels(digits: Digits, images: Tensor, settings: DigitSettings, seed: int, purpose: str) -> Tensor:
+    """[N, M] float32: 1 for classes 0 to 4 and 0 for the rest, flipped with probability `label_noise`."""
+    clean = digits.labels[images] < 5
+    flip = torch.rand(images.shape, generator=generator(seed, "digits", purpose, "labels")) < settings.label_noise
+    return (clean ^ flip).float()
+
+
+def turned(digits: Digits, images: Tensor, settings: DigitSettings) -> Tensor:
+    """[N, M, 14, 14] uint8: each client's images under its rotation."""
+    turns = [degrees // 90 for degrees in settings.rotations]
+    return torch.stack(
+        [torch.rot90(digits.images[rows], turns[i % len(turns)], (-2, -1)) for i, rows in enumerate(images)]
+    )
+
+
+def coloured(images: Tensor, y: Tensor, p: Tensor, settings: DigitSettings, seed: int, purpose: str) -> Tensor:
+    """[N, M, 2, 14, 14] float32: the image in the channel of its colour, which agrees with y with probability p."""
+    agrees = torch.rand(y.shape, generator=generator(seed, "digits", purpose, "colours")) < p
+    colour = torch.where(agrees, y, 1 - y)
+    lit = torch.stack([colour == 0, colour == 1], -1) | settings.grayscale  # [N, M, 2]
+    return (images / 255).unsqueeze(-3) * lit[..., None, None]

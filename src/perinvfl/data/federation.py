@@ -1,0 +1,109 @@
+"""What every data source ends in: N clients, samples labelled with the context they came from."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from torch import Tensor
+
+from perinvfl.data.images import AS_IT_IS, Augmentation
+from perinvfl.errors import UserError
+
+Task = Literal["binary", "multiclass", "regression"]
+# What inferred contexts are for. In all but "given", a training context is 2 · (given context) + (whether the
+# reference model is wrong), or, inferred softly, the share by which a sample belongs to the wrong ones.
+ContextUse = Literal["given", "balance", "discount", "judge"]
+
+
+class Split(NamedTuple):
+    """Samples of N clients, padded to the same length. One client's share drops the leading axis."""
+
+    x: Tensor  # [N, M, ...]
+    y: Tensor  # [N, M] float for binary and regression, int64 for multiclass
+    context: Tensor  # [N, M] int64: which context a sample came from; -1 is padding, last in what is trained on
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What the numbers of a federation mean to the person who brought them. Empty where there is nothing to say."""
+
+    clients: tuple[str, ...] = ()  # names, in the order of the client axis
+    contexts: tuple[str, ...] = ()  # names of the training contexts, by context number
+    classes: tuple[str, ...] = ()  # names of the classes, by number
+    features: tuple[str, ...] = ()  # names of the columns of a table, in the order of x's last axis
+    mean: tuple[float, ...] = ()  # what was taken off each column,
+    scale: tuple[float, ...] = ()  # and what the rest was divided by, before training
+    label_mean: float = 0.0  # the same for the label of a regression: a prediction is
+    label_scale: float = 1.0  # label_mean + label_scale * what the model puts out
+
+    @property
+    def names(self) -> dict[str, tuple[str, ...]]:
+        """Those that there are, for the record."""
+        found = {key: getattr(self, key) for key in ("clients", "contexts", "classes", "features")}
+        return {key: names for key, names in found.items() if names}
+
+
+class Origin(NamedTuple):
+    """What a federation was made from, so that it can be made again."""
+
+    benchmark: str
+    settings: Any
+    seed: int
+
+
+@dataclass(frozen=True)
+class Federation:
+    """The data of one federated problem.
+
+    >>> from perinvfl.data.benchmarks.random import random_federation
+    >>> federation = random_federation(clients=3, contexts=2, samples=10, shape=(4,))
+    >>> federation.train.x.shape, federation.clients, federation.contexts
+    (torch.Size([3, 10, 4]), 3, 2)
+    """
+
+    name: str
+    task: Task
+    outputs: int  # logits the model must give: 1 for binary and regression
+    contexts: int  # K: training contexts are numbered from 0 to K - 1; a client need not have all
+    train: Split
+    tests: dict[str, Split]  # the spectrum: test contexts by name, each [N, M_test, ...]
+    spectrum: tuple[str, ...]  # names of the out-of-distribution cases averaged in tables, in order
+    validation: Split | None = None  # held out from the clients' own training contexts
+    notes: dict[str, object] = field(default_factory=dict)  # facts for the record (constant predictor, ...)
+    schema: Schema = field(default_factory=Schema)
+    groups: tuple[str, ...] = ()  # names of (class, context) pairs of a binary task's tests, by 2 · class + context
+    augmentation: Augmentation = AS_IT_IS
+    split: ContextUse = "given"
+    even_classes: bool = False  # class shares are taken off the logits in training
+    views: tuple[int, ...] = ()  # in which view of `models.symmetry` each client's images are here; empty: as they are
+    inferred: dict[str, Split] = field(default_factory=dict)  # held-out data by inferred context, as further tests
+    infer_every: int = 0  # rounds after which contexts are inferred again, from the global model of the time
+    origin: Origin | None = None
+
+    def check_tests(self) -> None:
+        """A run ends with scores, so there must be something to score."""
+        if not self.tests:
+            raise UserError("No row is left to test on; name data.test_contexts, or make data.test_share larger.")
+
+    @property
+    def client_names(self) -> tuple[str, ...]:
+        return self.schema.clients or tuple(str(number) for number in range(self.clients))
+
+    def view_of(self, client: int) -> int:
+        return self.views[client] if self.views else 0
+
+    @property
+    def clients(self) -> int:
+        return self.train.y.shape[0]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.train.x.shape[2:])
+
+    @property
+    def sizes(self) -> Tensor:
+        """[N] samples each client really has."""
+        return (self.train.context >= 0).sum(1)
+
+    @property
+    def contexts_per_client(self) -> list[int]:
+        return [int(row[row >= 0].unique().numel()) for row in self.train.context]

@@ -1,0 +1,334 @@
+"""Own data as a benchmark: `[data] benchmark = "file"`, from a table, arrays or a folder of photographs.
+
+Held-out contexts are the out-of-distribution tests. Their rows take no part in training, in validation or in the
+statistics that features are standardised with. Of every other context of a client, a share of the rows is kept for a
+test in distribution and another for validation.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from perinvfl.core.config import suggest
+from perinvfl.core.hyper import hyper
+from perinvfl.core.seeding import generator
+from perinvfl.data.constant import constant_scores
+from perinvfl.data.federation import Federation, Schema, Split
+from perinvfl.data.own import readers
+from perinvfl.data.own.rows import AskedTask, BadData, Columns, Found, Rows, decide, name_of
+from perinvfl.errors import UserError
+
+SAME = "same contexts"  # the name of the test in distribution
+
+
+@dataclass(frozen=True)
+class Division:
+    """Which rows train, and which only test."""
+
+    test_contexts: tuple[str | int, ...] = hyper(
+        (), "contexts held out: the out-of-distribution tests; their rows never train"
+    )
+    leave_one_context_out: bool = hyper(
+        False, "one run for each context (each of test_contexts, if any), with that context held out"
+    )
+    test_share: float = hyper(
+        0.2, "share of a client's rows in every other context that only test, in distribution", least=0, most=0.9
+    )
+    holdout: float = hyper(0.1, "share of them kept out of training, for validation", least=0, most=0.9)
+    standardise: bool = hyper(
+        True, "take the mean off every feature (and a regression's label) and divide by the deviation, both of training"
+    )
+    mean: tuple[float, ...] = hyper(
+        (), "what to take off each feature instead; all sites of a federation give the same"
+    )
+    scale: tuple[float, ...] = hyper((), "and what to divide it by", above=0)
+    label_mean: float = hyper(0.0, "what to take off a regression's label, where label_scale is given")
+    label_scale: float = hyper(0.0, "and what to divide it by; 0: both as in training", least=0)
+
+    def check(self, where: str) -> None:
+        if self.test_share + self.holdout >= 1:
+            raise UserError(
+                f"{where}.test_share = {self.test_share:g} and holdout = {self.holdout:g} leave nothing to train on; "
+                "together they must be less than 1."
+            )
+        if len(self.mean) != len(self.scale):
+            raise UserError(f"{where}.mean and scale must have one entry a feature, both of them.")
+        if len(set(self.test_contexts)) < len(self.test_contexts):
+            raise UserError(f"{where}.test_contexts = {list(self.test_contexts)}: no context may be named twice.")
+
+    @property
+    def held_out(self) -> tuple[str, ...]:
+        return tuple(map(name_of, self.test_contexts))
+
+
+@dataclass(frozen=True)
+class Source:
+    """What to read, and how."""
+
+    path: str = hyper("", "a CSV or Parquet table, an .npz or .safetensors file, or a folder client/context/class/")
+    label: str = hyper("label", "column that is to be predicted (of arrays: y)")
+    client: str = hyper("client", 'column that tells the clients apart; "" if all rows are of one client')
+    context: str = hyper("context", 'column that tells the contexts apart; "" if there is only one')
+    features: tuple[str, ...] = hyper((), "columns to predict from; none named: all the others")
+    ignore: tuple[str, ...] = hyper((), "columns to leave aside, such as a number or a name of a row")
+    exclude_clients: tuple[str | int, ...] = hyper((), "clients to leave aside")
+    task: AskedTask = hyper("auto", "what the label is; auto: numbers that are not few whole ones are a quantity")
+    classes: tuple[str | int, ...] = hyper((), "names of the classes, in order; none named: those in the file")
+    image_size: int = hyper(64, "photographs are fitted to a square of this many pixels a side", least=1)
+    colour: bool = hyper(True, "photographs in colour, or in shades of grey")
+    checksum: str = hyper("", "of the file's content, filled in when it is read; one that differs is refused")
+
+
+@dataclass(frozen=True)
+class FileSettings(Division, Source):
+    """Both, the source first."""
+
+    # Where the file lies does not change a result, what is in it does.
+    unnamed = ("path",)
+
+    def __post_init__(self) -> None:
+        if not self.path:
+            raise UserError("data.path is missing: name the file or folder that holds the data.")
+        path = Path(self.path).expanduser().absolute()
+        now = checksum_of(path)
+        if self.checksum not in ("", now):
+            raise UserError(
+                f"data.checksum: {path} has changed since it was used (its checksum is now {now}); "
+                "restore it, or leave the checksum out to use it as it is."
+            )
+        object.__setattr__(self, "path", str(path))
+        object.__setattr__(self, "checksum", now)
+
+    @property
+    def columns(self) -> Columns:
+        return Columns(self.label, self.client, self.context, self.features, self.ignore)
+
+    @property
+    def clients(self) -> int:
+        return len(read_rows(self).clients)
+
+    @property
+    def fold(self) -> str:
+        """The context that this run of a leave-one-context-out holds out."""
+        return self.held_out[0] if self.leave_one_context_out and len(self.test_contexts) == 1 else ""
+
+    def folds(self) -> "list[FileSettings]":
+        """One for each context to leave out; itself where that is not asked for, or is done already."""
+        if not self.leave_one_context_out or self.fold:
+            return [self]
+        contexts = self.held_out or read_rows(self).contexts
+        return [dataclasses.replace(self, test_contexts=(context,)) for context in contexts]
+
+
+def checksum_of(path: Path) -> str:
+    """Sixteen hex digits of a file's content, or of all files of a folder and their names."""
+    if path.is_dir():
+        files = readers.photo_files(path)
+    elif path.exists():
+        files = [path]
+    else:
+        raise UserError(f"data.path: {path} does not exist.")
+    try:
+        stats = tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+        return _checksum(path, stats)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+@lru_cache(maxsize=64)  # a file is read once while nothing about it changes
+def _checksum(path: Path, stats: tuple[tuple[str, int, int], ...]) -> str:
+    digest = hashlib.sha256()
+    for name, _, size in stats:
+        if path.is_dir():
+            digest.update(f"{Path(name).relative_to(path).as_posix()}\0{size}\0".encode())
+        with open(name, "rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()[:16]
+
+
+def read_found(settings: FileSettings) -> Found:
+    """The rows of a file and all that is wrong with them, nothing decided."""
+    return readers.read(Path(settings.path), settings.columns, settings.image_size, settings.colour)
+
+
+def read_rows(settings: FileSettings) -> Rows:
+    """The rows of a file; refuses a file with any fault."""
+    whole = FileSettings(**{key: value for key, value in vars(settings).items() if key not in _DIVISION})
+    return _read_rows(whole)
+
+
+_DIVISION = {field.name for field in dataclasses.fields(Division)}
+
+
+@lru_cache(maxsize=4)
+def _read_rows(settings: FileSettings) -> Rows:
+    found = read_found(settings)
+    rows, faults = decide(found, settings.task, tuple(map(name_of, settings.classes)), settings.label)
+    if found.faults or faults:
+        raise BadData(settings.path, [*found.faults, *faults])
+    return exclude(rows, tuple(map(name_of, settings.exclude_clients)))
+
+
+def exclude(rows: Rows, clients: Sequence[str]) -> Rows:
+    """The rows of all other clients."""
+    for name in clients:
+        if name not in rows.clients:
+            raise UserError(f'data.exclude_clients names "{name}", no client{suggest(name, list(rows.clients))}')
+    kept = tuple(name for name in rows.clients if name not in clients)
+    if not kept:
+        raise UserError("data.exclude_clients leaves no client.")
+    if kept == rows.clients:
+        return rows
+    number = torch.tensor([kept.index(name) if name in kept else -1 for name in rows.clients])
+    mine = number[rows.client] >= 0
+    left, context = rows.context[mine].unique(return_inverse=True)  # a context may have been theirs alone
+    contexts = tuple(rows.contexts[c] for c in left.tolist())
+    taken = rows.take(mine)
+    return dataclasses.replace(
+        taken, client=number[rows.client][mine], clients=kept, context=context, contexts=contexts
+    )
+
+
+def file_federation(settings: FileSettings, seed: int) -> Federation:
+    if settings.leave_one_context_out and not settings.fold:
+        raise UserError(
+            "data.leave_one_context_out = true makes one run for each context; name the one to hold out in "
+            "test_contexts to get its data."
+        )
+    notes: dict[str, object] = {"file": Path(settings.path).name, "checksum": settings.checksum}
+    return federation_of(read_rows(settings), settings, seed, name=Path(settings.path).stem, notes=notes)
+
+
+def federation_of(
+    rows: Rows, division: Division, seed: int, name: str = "arrays", notes: dict[str, object] | None = None
+) -> Federation:
+    """Rows divided into training, validation and tests."""
+    division.check("data")
+    for context in division.held_out:
+        if context not in rows.contexts:
+            raise UserError(
+                f'data.test_contexts names "{context}", no context of these data{suggest(context, list(rows.contexts))}'
+            )
+    outside = torch.tensor([name in division.held_out for name in rows.contexts])[rows.context]  # [n]
+    training, testing, validating = _shares(rows, ~outside, division, seed)
+    _check_training(rows, training, division)
+    rows, schema = _standardised(rows, training, division)
+    seen = tuple(name for name in rows.contexts if name not in division.held_out)
+    number = torch.tensor([seen.index(name) if name in seen else 0 for name in rows.contexts])
+    outputs = len(rows.classes) if rows.task == "multiclass" else 1
+
+    tests = {}
+    for context in division.held_out:
+        tests[context] = _split(rows, rows.context == rows.contexts.index(context), torch.zeros_like(number))
+    if bool(testing.any()):
+        tests[SAME] = _split(rows, testing, torch.zeros_like(number))
+    train = _split(rows, training, number)
+    return Federation(
+        name=name,
+        task=rows.task,
+        outputs=outputs,
+        contexts=len(seen),
+        train=train,
+        tests=tests,
+        spectrum=division.held_out or tuple(tests),
+        validation=_split(rows, validating, number) if bool(validating.any()) else None,
+        notes={
+            **(notes or {}),
+            "constant": constant_scores(rows.task, train, tests),
+            "sizes": (train.context >= 0).sum(1).tolist(),
+            "contexts": [int(row[row >= 0].unique().numel()) for row in train.context],
+        },
+        schema=dataclasses.replace(schema, clients=rows.clients, contexts=seen, classes=rows.classes),
+    )
+
+
+def _shares(rows: Rows, inside: Tensor, division: Division, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """[n] bool each: rows that train, that test in distribution, that validate.
+
+    Drawn within each context of each client, by their names: another client in the file changes nothing for this one.
+    """
+    testing, validating = torch.zeros_like(inside), torch.zeros_like(inside)
+    for client, client_name in enumerate(rows.clients):
+        for context, context_name in enumerate(rows.contexts):
+            mine = (inside & (rows.client == client) & (rows.context == context)).nonzero().flatten()
+            drawn = mine[torch.randperm(len(mine), generator=generator(seed, "file", client_name, context_name))]
+            test, valid = int(len(mine) * division.test_share), int(len(mine) * division.holdout)
+            testing[drawn[:test]] = True
+            validating[drawn[test : test + valid]] = True
+    return inside & ~testing & ~validating, testing, validating
+
+
+def _check_training(rows: Rows, training: Tensor, division: Division) -> None:
+    for client, name in enumerate(rows.clients):
+        if not bool((training & (rows.client == client)).any()):
+            contexts = [rows.contexts[c] for c in rows.context[rows.client == client].unique().tolist()]
+            raise UserError(
+                f'Client "{name}" has rows in {", ".join(contexts)} alone, so nothing to train on once '
+                f"{', '.join(division.held_out)} is held out; hold out another context, or leave the client aside "
+                f'with data.exclude_clients = ["{name}"].'
+            )
+    if rows.task != "regression" and rows.y[training].unique().numel() < 2:
+        raise UserError("All training rows have the same label, so there is nothing to learn; hold out less.")
+
+
+def _standardised(rows: Rows, training: Tensor, division: Division) -> tuple[Rows, Schema]:
+    """By the training rows of all clients together; only rows of plain columns, and the label of a regression."""
+    schema = Schema(features=rows.features)
+    if not division.standardise:
+        return rows, schema
+    if rows.x.ndim == 2:
+        mean, scale = _statistics(rows.x[training].double(), division)
+        rows = dataclasses.replace(rows, x=((rows.x.double() - mean) / scale).float())
+        schema = dataclasses.replace(schema, mean=tuple(mean.tolist()), scale=tuple(scale.tolist()))
+    if rows.task == "regression":
+        label_mean, label_scale = division.label_mean, division.label_scale
+        if not label_scale:
+            label_mean, label_scale = float(rows.y[training].mean()), float(rows.y[training].std(correction=0)) or 1.0
+        rows = dataclasses.replace(rows, y=(rows.y - label_mean) / label_scale)
+        schema = dataclasses.replace(schema, label_mean=label_mean, label_scale=label_scale)
+    return rows, schema
+
+
+def _statistics(used: Tensor, division: Division) -> tuple[Tensor, Tensor]:
+    """Mean and scale of each column: those given, or those of the rows [n, columns]."""
+    if division.mean:
+        if len(division.mean) != used.shape[1]:
+            raise UserError(f"data.mean has {len(division.mean)} entries for {used.shape[1]} features.")
+        return torch.tensor(division.mean, dtype=torch.float64), torch.tensor(division.scale, dtype=torch.float64)
+    mean, spread = used.mean(0), used.std(0, correction=0)
+    return mean, torch.where(spread > 1e-12 * mean.abs().clamp(min=1e-12), spread, 1.0)  # 1: of a constant column
+
+
+def _split(rows: Rows, chosen: Tensor, number: Tensor) -> Split:
+    """The chosen rows by client, padded to the same length; `number` gives each context its number."""
+    places = [(chosen & (rows.client == client)).nonzero().flatten() for client in range(len(rows.clients))]
+    longest = max(map(len, places))
+    x = torch.zeros(len(places), longest, *rows.x.shape[1:])
+    y = torch.zeros(len(places), longest, dtype=torch.int64 if rows.task == "multiclass" else torch.float32)
+    context = torch.full((len(places), longest), -1)
+    for client, mine in enumerate(places):
+        x[client, : len(mine)] = rows.x[mine].float()
+        y[client, : len(mine)] = rows.y[mine].to(y.dtype)
+        context[client, : len(mine)] = number[rows.context[mine]]
+    return Split(x, y, context)
+
+
+def array_rows(
+    x: Any, y: Any, client: Any = None, context: Any = None, task: AskedTask = "auto", features: Any = None
+) -> Rows:
+    """Rows from arrays, tensors, lists or data frames; refuses any fault."""
+    names = features if features is not None else getattr(x, "columns", None)
+    given = {"x": x, "y": y, "client": client, "context": context, "features": names}
+    found = readers.from_arrays("arrays", "arrays", {key: value for key, value in given.items() if value is not None})
+    rows, faults = decide(found, task, label="y")
+    if found.faults or faults:
+        raise BadData("arrays", [*found.faults, *faults])
+    return rows

@@ -1,0 +1,60 @@
+"""Data that only the sites of a federation hold: an experiment file says what they are like, not where they are."""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from perinvfl.core.hyper import check_bounds, hyper
+from perinvfl.data.federation import Federation, Task
+from perinvfl.data.own.files import Division, FileSettings, file_federation
+from perinvfl.errors import UserError
+
+
+@dataclass(frozen=True)
+class SitesSettings(Division):
+    """What is the same at every site. The columns and the division of rows are for tables and folders of photographs;
+    arrays bring their own tests."""
+
+    clients: int = hyper(2, "number of sites", symbol="N", least=1)
+    task: Task = hyper("binary", "what y is: binary, multiclass or regression")
+    outputs: int = hyper(1, "classes of a multiclass task, else 1", least=1)
+    spectrum: tuple[str, ...] = hyper((), "names of the test cases averaged in tables; none: all that sites have")
+
+    label: str = hyper("label", "column of a site's table that is to be predicted")
+    client: str = hyper("", 'column that names the site, where its table has one; "" if it has none')
+    context: str = hyper("context", 'column that tells the contexts apart; "" if there is only one')
+    features: tuple[str, ...] = hyper((), "columns to predict from; none named: all the others")
+    ignore: tuple[str, ...] = hyper((), "columns to leave aside, such as a number or a name of a row")
+    classes: tuple[str | int, ...] = hyper((), "names of the classes, in order; none named: those in a site's file")
+    image_size: int = hyper(64, "photographs are fitted to a square of this many pixels a side", least=1)
+    colour: bool = hyper(True, "photographs in colour, or in shades of grey")
+
+    def check(self, where: str) -> None:
+        check_bounds(self, where)
+        super().check(where)
+        if self.leave_one_context_out:
+            raise UserError(f"{where}.leave_one_context_out works on one machine only; name test_contexts instead.")
+        if (self.task == "multiclass") != (self.outputs > 1):
+            right = "at least 2 for a multiclass task" if self.task == "multiclass" else f"1 for a {self.task} task"
+            raise UserError(f"{where}.outputs = {self.outputs}: must be {right}.")
+
+
+def site_federation(settings: SitesSettings, path: Path, seed: int) -> Federation:
+    """A site's own table or photographs, read as on one machine: a federation of one client."""
+    shared = {field.name for field in dataclasses.fields(FileSettings)} & {f.name for f in dataclasses.fields(settings)}
+    own = FileSettings(path=str(path), **{name: getattr(settings, name) for name in shared})
+    federation = file_federation(own, seed)
+    if federation.clients != 1:
+        names = ", ".join(federation.client_names)
+        raise UserError(f"{path} holds {federation.clients} clients ({names}); a site's file holds its own rows alone.")
+    if federation.outputs != settings.outputs:
+        raise UserError(
+            f"{path} has {federation.outputs} outputs and data.outputs = {settings.outputs}; name data.classes, "
+            "so that every site has the same."
+        )
+    return federation
+
+
+def refuse(settings: SitesSettings, seed: int) -> NoReturn:
+    raise UserError('data.benchmark = "sites": these data are at the sites; `perinvfl federation run` trains there.')

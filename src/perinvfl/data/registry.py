@@ -1,0 +1,83 @@
+"""Where federations come from: each benchmark turns settings and a seed into a `Federation`.
+
+`sources` reads images, `digits` colours and turns them (RC-MNIST, RC-FMNIST), `structural` draws from linear structural
+equations whose right answer is known, `random` makes tiny data of every shape. `birds` deals birds and backgrounds out;
+`waterbird` makes the pictures from photographs (`photos`, kept in an `album`), `drawn` draws them. `files` reads data
+that a user brings.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from perinvfl.core.config import suggest
+from perinvfl.data.benchmarks.digits import DigitSettings, digit_federation
+from perinvfl.data.benchmarks.drawn import DrawnSettings, drawn_federation
+from perinvfl.data.benchmarks.random import RandomSettings, random_federation
+from perinvfl.data.benchmarks.structural import StructuralSettings, structural_federation
+from perinvfl.data.benchmarks.waterbird import WaterbirdSettings, waterbird_federation
+from perinvfl.data.federation import Federation, Origin
+from perinvfl.data.own.files import FileSettings, file_federation
+from perinvfl.data.own.sites import SitesSettings, refuse
+from perinvfl.errors import UserError
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    settings: type  # a dataclass of `hyper` fields
+    build: Callable[[Any, int], Federation]  # from an instance of it and a seed
+    doc: str
+
+
+BENCHMARKS: dict[str, Benchmark] = {
+    "rc_mnist": Benchmark(
+        DigitSettings,
+        partial(digit_federation, "rc_mnist"),
+        "handwritten digits: the rotation tells the client, the colour is spurious",
+    ),
+    "rc_fmnist": Benchmark(
+        DigitSettings,
+        partial(digit_federation, "rc_fmnist"),
+        "pictures of clothes: the rotation tells the client, the colour is spurious",
+    ),
+    "waterbird": Benchmark(
+        WaterbirdSettings,
+        waterbird_federation,
+        "photographs of birds before land and water: the species tell the client, the background is spurious",
+    ),
+    "drawn_birds": Benchmark(
+        DrawnSettings,
+        drawn_federation,
+        "drawn birds before drawn land and water, to run what is made for photographs",
+    ),
+    "structural": Benchmark(
+        StructuralSettings,
+        structural_federation,
+        "linear structural equations of Theorem 3, with the best invariant weights known",
+    ),
+    "random": Benchmark(
+        RandomSettings,
+        lambda settings, seed: random_federation(**vars(settings), seed=seed),
+        "tiny random data, to try things out",
+    ),
+    "file": Benchmark(
+        FileSettings,
+        file_federation,
+        "your own data: a table, arrays or photographs",
+    ),
+    "sites": Benchmark(SitesSettings, refuse, "what the sites of a federation hold themselves, and nobody else sees"),
+}
+
+
+def build_federation(benchmark: str, settings: Any, seed: int) -> Federation:
+    """Make the federation of a named benchmark; `settings` is an instance of its `BENCHMARKS[...].settings`."""
+    if benchmark not in BENCHMARKS:
+        raise UserError(f'"{benchmark}" is not a benchmark{suggest(benchmark, list(BENCHMARKS))}')
+    chosen = BENCHMARKS[benchmark]
+    if not isinstance(settings, chosen.settings):
+        raise UserError(
+            f"{benchmark} takes settings of type {chosen.settings.__name__}, not {type(settings).__name__}."
+        )
+    return dataclasses.replace(chosen.build(settings, seed), origin=Origin(benchmark, settings, seed))

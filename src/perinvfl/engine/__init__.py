@@ -1,0 +1,1 @@
+"""Drives algorithms for many clients and trials at once."""

@@ -1,0 +1,134 @@
+"""Where the clients' states are kept between rounds.
+
+`Stacked` holds all of them in one tree on the device: the way for a batched program. `PerClientStore` holds one
+state per client, made when the client first takes part, and can keep those at rest in memory-mapped files, so that
+memory grows with the clients taking part and not with all clients.
+
+Files and crashes: rows changed since the last checkpoint stay in memory and travel inside the next checkpoint; only
+then are they written to the mapped files. A run that is killed in the middle of that writes them again from the
+checkpoint when it resumes, so the files never show a round that the checkpoint does not.
+"""
+
+import ctypes
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from perinvfl.algorithms.base import ClientState
+from perinvfl.core import tree
+from perinvfl.core.files import writing
+
+
+class Stacked:
+    """All states of all trials, [T, N, ...]."""
+
+    def __init__(self, initial: ClientState, clients: int, everyone: Tensor) -> None:
+        # initial: [T, ...]; everyone: the ids that mean all clients in order, known by identity
+        self.states: ClientState = tree.over(
+            lambda leaf: leaf[:, None].expand(leaf.shape[0], clients, *leaf.shape[1:]).clone(), initial
+        )
+        self.everyone = everyone
+
+    def take(self, ids: Tensor) -> ClientState:
+        if ids is self.everyone:
+            return self.states
+        trial = torch.arange(ids.shape[0], device=ids.device)[:, None]
+        return tree.over(lambda leaf: leaf[trial, ids], self.states)
+
+    def put(self, ids: Tensor, states: ClientState) -> None:
+        if ids is self.everyone:
+            tree.over(lambda leaf, new: leaf.copy_(new), self.states, states)
+            return
+        trial = torch.arange(ids.shape[0], device=ids.device)[:, None]
+        tree.over(lambda leaf, new: leaf.index_put_((trial, ids), new), self.states, states)
+
+    def snapshot(self) -> dict[str, Tensor]:
+        return tree.named_leaves(tree.over(torch.clone, self.states), "clients")
+
+    def settle(self) -> None:
+        """Nothing to write beside the checkpoint."""
+
+    def restore(self, saved: dict[str, Tensor]) -> None:
+        tree.over(lambda leaf, new: leaf.copy_(new), self.states, tree.fill(self.states, saved, "clients"))
+
+
+class PerClientStore:
+    """One state a client and trial; a client that never took part is still at the initial state."""
+
+    def __init__(self, initial: list[ClientState], clients: int, folder: Path | None) -> None:
+        self.initial, self.clients = initial, clients
+        self.recent: dict[int, ClientState] = {}  # by place = trial * N + client; all rows, or those not yet settled
+        self.settled: set[int] = set()  # places whose row is in the mapped files
+        self.files: list[Tensor] = []
+        self.folder = folder
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            for number, leaf in enumerate(tree.leaves(initial[0])):
+                size = len(initial) * clients * leaf.numel()
+                # Sparse: a row that was never written takes no room on disk.
+                mapped = torch.from_file(str(folder / f"{number}.rows"), shared=True, size=size, dtype=leaf.dtype)
+                self.files.append(mapped.view(len(initial) * clients, *leaf.shape))
+
+    def take(self, ids: Tensor) -> list[list[ClientState]]:
+        return [[self._row(t * self.clients + i) for i in row] for t, row in enumerate(ids.tolist())]
+
+    def put(self, ids: Tensor, states: list[list[ClientState]]) -> None:
+        for t, row in enumerate(ids.tolist()):
+            for i, state in zip(row, states[t], strict=True):
+                self.recent[t * self.clients + i] = state
+
+    def snapshot(self) -> dict[str, Tensor]:
+        saved = {
+            "places": torch.tensor(sorted(self.recent), dtype=torch.int64),
+            "settled": torch.tensor(sorted(self.settled), dtype=torch.int64),
+        }
+        if self.recent:
+            rows = tree.stack([self.recent[place] for place in sorted(self.recent)])
+            saved |= tree.named_leaves(rows, "clients")
+        return saved
+
+    def settle(self) -> None:
+        """After a checkpoint is safe on disk: move the rows it holds to the mapped files."""
+        if self.folder is None:
+            return
+        for number in range(len(self.files)):
+            path = self.folder / f"{number}.rows"
+            with writing(path), open(path, "rb+", buffering=0) as file:
+                for place, state in self.recent.items():
+                    # Written, not assigned through the map: a full disk is then an error, not a killed process.
+                    _write_row(file.fileno(), tree.leaves(state)[number], place)
+                os.fsync(file.fileno())
+        self.settled |= set(self.recent)
+        self.recent.clear()
+
+    def restore(self, saved: dict[str, Tensor]) -> None:
+        self.settled, self.recent = set(saved["settled"].tolist()), {}
+        places = saved["places"].tolist()
+        if places:
+            template = tree.over(lambda leaf: leaf[None].expand(len(places), *leaf.shape), self.initial[0])
+            rows = tree.fill(template, saved, "clients")
+            self.recent = {place: tree.over(lambda leaf, k=k: leaf[k].clone(), rows) for k, place in enumerate(places)}
+        self.settle()
+
+    def _row(self, place: int) -> ClientState:
+        if place in self.recent:
+            return self.recent[place]
+        initial = self.initial[place // self.clients]
+        if place not in self.settled:
+            return initial
+        parts = iter([mapped[place].clone() for mapped in self.files])
+        return tree.over(lambda leaf: next(parts), initial)
+
+
+def _write_row(file: int, leaf: Tensor, place: int) -> None:
+    row = leaf.contiguous()
+    size = row.numel() * row.element_size()
+    os.pwrite(file, (ctypes.c_char * size).from_address(row.data_ptr()), place * size)
+
+
+def unstack(states: Any, trials: int, n: int) -> list[list[ClientState]]:
+    """[T, n, ...] -> rows, for a batched executor that works with `PerClientStore`."""
+    return [[tree.over(lambda leaf, t=t, i=i: leaf[t, i].cpu(), states) for i in range(n)] for t in range(trials)]

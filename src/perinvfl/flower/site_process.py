@@ -1,0 +1,251 @@
+"""The site's process: asks the server for work over TLS, does it here, and sends the answer back.
+
+Speaks to Flower's SuperLink as a SuperNode does, in one process instead of one a message. It opens no port, and it runs
+only the code that is installed at the site: what code a server would like to have run is never fetched.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import httpx
+from flwr.app import Context, Message, MessageType, Metadata, RecordDict
+from flwr.app.message import remove_content_from_message
+from flwr.common.serde import message_to_proto
+from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest, PullMessagesRequest, PushMessagesRequest
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+from flwr.proto.node_pb2 import Node as NodeProto
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    iterate_object_tree,
+    no_object_id_recompute,
+)
+from flwr.supercore.inflatable.inflatable_protobuf_utils import (
+    make_confirm_message_received_fn_protobuf,
+    make_pull_object_fn_protobuf,
+    make_push_object_fn_protobuf,
+)
+from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPullError,
+    ObjectPushError,
+    inflate_object_from_contents,
+    pull_objects,
+    push_objects,
+)
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+from perinvfl.core.files import only_one
+from perinvfl.errors import UserError
+from perinvfl.flower.credentials import public_pem, read_private_key
+from perinvfl.flower.layout import SiteFolder
+
+HEARTBEAT = 10.0  # the least Flower admits: a site that is gone is known to be so after two of them
+RETRY_MOST = 5.0
+T = TypeVar("T")
+Answering = Callable[[Message, Context], Message]
+
+
+class Unknown(Exception):
+    """The server does not know this site as it names itself: it was started anew, or never knew its key."""
+
+
+class Node:
+    def __init__(
+        self,
+        folder: SiteFolder,
+        config: dict[str, Any],
+        answer: Answering,
+        say: Callable[[str], None],
+        poll: float = 0.5,
+    ) -> None:
+        self.folder, self.answer, self.say, self.poll = folder, answer, say, poll
+        key = read_private_key(folder.key)
+        self.public_key = public_pem(key.public_key())
+        self.config = {"client": folder.client, "folder": str(folder.path), **config}
+        self.client = FleetHttpClient.from_server_address(
+            folder.server,
+            insecure=False,
+            root_certificates=folder.authority.read_bytes(),
+            interceptors=[
+                RuntimeVersionHttpInterceptor(component_name="SuperNode"),
+                NodeAuthHttpInterceptor(key, key.public_key()),
+            ],
+        )
+        self.id = 0
+        self.contexts: dict[int, Context] = {}
+        self.stopping = threading.Event()
+
+    def serve(self) -> None:
+        """Take part until told to stop."""
+        busy = f"Another process takes part as {self.folder.name} already; stop it first."
+        with only_one(self.folder.path / "site.lock", busy):  # two would undo each other's states
+            self._activate()
+            threading.Thread(target=self._beat, daemon=True).start()
+            self.say(f"{self.folder.name} takes part; the server is {self.folder.server}")
+            try:
+                while not self.stopping.is_set():
+                    try:
+                        if not self._one_message():
+                            self.stopping.wait(self.poll)
+                    except Unknown:
+                        self._activate()
+            finally:
+                self.stopping.set()
+                self._leave()
+
+    def _one_message(self) -> bool:
+        received = self._call(self.client.PullMessages, PullMessagesRequest(node=self._proto()))
+        if not received.messages_list:
+            return False
+        run = received.messages_list[0].metadata.run_id
+        message = self._fetch(run, received.message_object_trees[0])
+        if message is None:
+            return True
+        context = self.contexts.setdefault(
+            run, Context(run_id=run, node_id=self.id, node_config=self.config, state=RecordDict(), run_config={})
+        )
+        began = time.perf_counter()
+        reply = self.answer(message, context)
+        seconds = time.perf_counter() - began
+        sent = self._send(run, reply, seconds)
+        what = f"{_told(message.metadata)}: {seconds:.2f} s"
+        if reply.has_error():
+            what += f"; refused, {reply.error.reason}"
+        self.say(what + ("" if sent else "; the server no longer waits for it"))
+        return True
+
+    def _fetch(self, run: int, object_tree: Any) -> Message | None:
+        """The message whose parts a tree names; None if they are gone."""
+        pull = make_pull_object_fn_protobuf(
+            lambda request: self._call(self.client.PullObject, request), self._proto(), run
+        )
+        confirm = make_confirm_message_received_fn_protobuf(
+            lambda request: self._call(self.client.ConfirmMessageReceived, request), self._proto(), run
+        )
+        try:
+            parts = pull_objects(
+                [part.object_id for part in iterate_object_tree(object_tree)],
+                pull_object_fn=pull,
+                max_time=60.0,
+                initial_backoff=0.05,
+                backoff_cap=1.0,
+            )
+            confirm(object_tree.object_id)
+        except (ObjectPullError, _Refused):
+            return None
+        message = inflate_object_from_contents(object_tree.object_id, parts)
+        assert isinstance(message, Message)
+        message.metadata.__dict__["_message_id"] = object_tree.object_id
+        return message
+
+    def _send(self, run: int, reply: Message, seconds: float) -> bool:
+        """Whether the server took it: a run may have ended meanwhile, or gone on without this site."""
+        if reply.metadata.ttl <= 0:
+            return False
+        reply.metadata.__dict__["_message_id"] = reply.object_id
+        with no_object_id_recompute():
+            request = PushMessagesRequest(
+                node=self._proto(),
+                messages_list=[message_to_proto(remove_content_from_message(reply))],
+                message_object_trees=[get_object_tree(reply)],
+                clientapp_runtime_list=[seconds],
+            )
+            try:
+                taken = self._call(self.client.PushMessages, request)
+                push = make_push_object_fn_protobuf(
+                    lambda request: self._call(self.client.PushObject, request), self._proto(), run, taken.session_id
+                )
+                push_objects(get_all_nested_objects(reply), push, object_ids_to_push=set(taken.objects_to_push))
+            except (ObjectPushError, _Refused):
+                return False
+        return True
+
+    # Being known to the server -------------------------------------------------------------------------------------
+
+    def _activate(self) -> None:
+        ends = time.monotonic() + 2.5 * HEARTBEAT
+        request = ActivateNodeRequest(public_key=self.public_key, heartbeat_interval=HEARTBEAT)
+        while True:
+            try:
+                self.id = self._call(self.client.ActivateNode, request).node_id
+                break
+            except (_Refused, Unknown) as refused:
+                # The server may still believe that this site, killed a moment ago, is there.
+                stranger = isinstance(refused, _Refused) and refused.status == httpx.codes.FORBIDDEN
+                if stranger or (not self._leave_as_before() and time.monotonic() > ends):
+                    raise UserError(
+                        f"{self.folder.server} refuses {self.folder.name}: its key is not registered there. Use the "
+                        "folder that `federation init` wrote together with the server's."
+                    ) from None
+                self.stopping.wait(0.5)
+        (self.folder.path / "node.id").write_text(str(self.id))
+
+    def _leave_as_before(self) -> bool:
+        """Leave under the number this site had when it was last here; whether the server accepted that."""
+        try:
+            before = int((self.folder.path / "node.id").read_text())
+            self._call(self.client.DeactivateNode, DeactivateNodeRequest(node_id=before))
+        except (OSError, ValueError, _Refused, Unknown):
+            return False
+        return True
+
+    def _leave(self) -> None:
+        with suppress(httpx.HTTPError, ValueError):  # else the server will notice
+            self.client.DeactivateNode(DeactivateNodeRequest(node_id=self.id))
+
+    def _beat(self) -> None:
+        while not self.stopping.wait(HEARTBEAT * 0.4):
+            with suppress(httpx.HTTPError, ValueError):  # the loop that asks for work deals with it
+                self.client.SendNodeHeartbeat(
+                    SendNodeHeartbeatRequest(node=self._proto(), heartbeat_interval=HEARTBEAT)
+                )
+
+    def _proto(self) -> NodeProto:
+        return NodeProto(node_id=self.id)
+
+    def _call(self, call: Callable[[Any], T], request: Any) -> T:
+        """Until the server answers: it may be away for as long as it likes."""
+        wait, said = 0.1, False
+        while True:
+            try:
+                return call(request)
+            except httpx.HTTPStatusError as error:
+                status = error.response.status_code
+                if status == httpx.codes.UNAUTHORIZED:
+                    raise Unknown from None
+                if status not in (502, 503, 504):
+                    raise _Refused(status) from None
+            except httpx.TransportError as error:
+                if "certificate" in str(error).lower():
+                    raise UserError(
+                        f"{self.folder.server} does not show a certificate of this federation ({error}); check the "
+                        "address, and that the server was started with the folder of the same `federation init`."
+                    ) from None
+            except ValueError:
+                pass  # an answer that is none: something else than the server has taken its place for a moment
+            if self.stopping.is_set():
+                raise _Refused(0)
+            if not said:
+                self.say(f"{self.folder.server} cannot be reached; trying again")
+                said = True
+            self.stopping.wait(wait)
+            wait = min(2 * wait, RETRY_MOST)
+
+
+def _told(metadata: Metadata) -> str:
+    """What was asked, with the round as the server's own output counts it: from 1."""
+    kind, round = metadata.message_type, metadata.group_id
+    return f"{kind}, round {int(round) + 1 if kind == MessageType.TRAIN and round.isdigit() else round}"
+
+
+class _Refused(Exception):
+    """The server has an answer, and it is no."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status

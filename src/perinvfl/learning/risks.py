@@ -1,0 +1,90 @@
+"""Risks and invariance penalties: pure functions of (logits, y, context) for one client.
+
+Contexts are labels on samples, so a per-context risk is a masked mean; -1 marks padding. IRMv1 (Arjovsky et al. 2019)
+needs no double backward: the gradient of the risk in a scalar classifier w at w = 1 is itself a mean over samples.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from perinvfl.data.federation import Task
+
+
+def losses(task: Task, logits: Tensor, y: Tensor) -> Tensor:
+    """[B] loss of each sample from [B, outputs] logits."""
+    if task == "binary":
+        return F.binary_cross_entropy_with_logits(logits[:, 0], y, reduction="none")
+    if task == "multiclass":
+        return -torch.log_softmax(logits, 1).gather(1, y[:, None])[:, 0]
+    return (logits[:, 0] - y).square()
+
+
+def scale_gradients(task: Task, logits: Tensor, y: Tensor) -> Tensor:
+    """[B] derivative of each sample's loss in w at w = 1, for the predictor w * logits."""
+    if task == "binary":
+        z = logits[:, 0]
+        return (torch.sigmoid(z) - y) * z
+    if task == "multiclass":
+        expected = (torch.softmax(logits, 1) * logits).sum(1)
+        return expected - logits.gather(1, y[:, None])[:, 0]
+    z = logits[:, 0]
+    return 2 * (z - y) * z
+
+
+def membership(context: Tensor, contexts: int) -> Tensor:
+    """[B, K] one where a sample belongs to a context; padding belongs to none.
+
+    Shares (floats from 0 to 1) instead of labels say how far a sample belongs to the second of two contexts.
+    """
+    if context.is_floating_point():
+        return torch.stack([1 - context, context], 1) * (context >= 0)[:, None]
+    return (context[:, None] == torch.arange(contexts, device=context.device)).to(torch.float32)
+
+
+def whole(context: Tensor, padded: bool = True) -> Tensor | None:
+    """[B, 1] membership in D_i as a whole, every real sample; None where all are real."""
+    return (context >= 0).to(torch.float32)[:, None] if padded else None
+
+
+def context_means(values: Tensor, member: Tensor | None) -> Tensor:
+    """[K] mean of values in each context; 0 where the context has no sample. No membership: one context of all."""
+    if member is None:
+        return values.mean(0, keepdim=True)
+    return (values[:, None] * member).sum(0) / member.sum(0).clamp(min=1)
+
+
+def context_penalties(task: Task, logits: Tensor, y: Tensor, member: Tensor | None, paired: bool) -> Tensor:
+    """[K] IRMv1 penalty of each context: the squared scale-gradient.
+
+    paired: the product over two halves of the batch (even and odd places), unbiased for a mini-batch drawn with
+    replacement; the square of one mini-batch mean is biased upward by its variance. A context that is absent from one
+    half counts as 0 there, so batches must be large enough to hold every context twice.
+    """
+    gradients = scale_gradients(task, logits, y)
+    if not paired:
+        return context_means(gradients, member).square()
+    even, odd = (None, None) if member is None else (member[::2], member[1::2])
+    return context_means(gradients[::2], even) * context_means(gradients[1::2], odd)
+
+
+def raise_weights(q: Tensor, risks: Tensor, present: Tensor, step: float | Tensor) -> Tensor:
+    """GroupDRO's update (Sagawa et al. 2020): q_g <- q_g exp(step * R_g), normalised over the groups present."""
+    raised = q * torch.exp(step * risks.detach()) * present
+    return raised / raised.sum(-1, keepdim=True)
+
+
+def measure(task: Task, logits: Tensor, y: Tensor, context: Tensor, groups: int = 0) -> Tensor:
+    """[1 + groups] accuracy (mean squared error for regression) over the real samples, then how many samples of each
+    (class, context) of a binary task are right; group 2 · class + context."""
+    if task == "binary":
+        right = ((logits[:, 0] > 0) == (y > 0.5)).float()
+    elif task == "multiclass":
+        right = (logits.argmax(1) == y).float()
+    else:
+        right = (logits[:, 0] - y).square()
+    score = context_means(right, whole(context))
+    if not groups:
+        return score
+    group = torch.where(context < 0, -1, 2 * y.long() + context)
+    return torch.cat([score, (right[:, None] * membership(group, groups)).sum(0)])

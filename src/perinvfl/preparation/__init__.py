@@ -1,0 +1,1 @@
+"""Phases in front of an algorithm: the reference model, inferred contexts, alignment."""

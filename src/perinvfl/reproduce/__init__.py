@@ -1,0 +1,1 @@
+"""The command that re-creates a published table."""

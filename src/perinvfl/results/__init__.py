@@ -1,0 +1,1 @@
+"""Records in, numbers out; never trains and does not import torch."""

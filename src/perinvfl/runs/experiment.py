@@ -1,0 +1,299 @@
+"""A typed TOML file in, a list of trials out.
+
+```toml
+name = "first"
+seeds = [0, 1]
+
+[data]
+benchmark = "rc_mnist"        # and any setting of that benchmark
+
+[contexts]                    # see ContextSettings
+[model]                       # see ModelSettings
+[training]                    # see Training
+rounds = 50
+
+[[algorithm]]                 # one or more
+name = "perinvfl"             # and any setting of that algorithm; or your own, "my_module:MyAlgorithm"
+beta = 0.5                    # for a search, also a range: {from = 0.1, to = 10} or {one_of = [0.5, 1]}
+data.grayscale = true         # data, contexts, model and training settings for this algorithm alone
+```
+"""
+
+import dataclasses
+import math
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from perinvfl.algorithms import ALGORITHMS
+from perinvfl.algorithms.base import Algorithm
+from perinvfl.algorithms.groupdro import GroupWeighted
+from perinvfl.algorithms.irm import Penalized
+from perinvfl.core import config, hyper
+from perinvfl.core.plugins import importing_from, load
+from perinvfl.data.registry import BENCHMARKS
+from perinvfl.engine.simulation import Training
+from perinvfl.errors import UserError
+from perinvfl.learning.shortcut import read_contexts
+from perinvfl.models import ModelSettings
+from perinvfl.runs.trial import Effort, Trial
+
+PARTS = ("data", "contexts", "model", "training")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    name: str
+    trials: tuple[Trial, ...]
+    effort: Effort = dataclasses.field(default_factory=Effort)
+
+
+def read_experiment(path: Path, overrides: list[str] | None = None) -> Experiment:
+    """Read and check a file; overrides are `a.b=value`, the value written as in TOML."""
+    table = read_table(path, overrides)
+    with importing_from(path.parent):
+        return build_experiment(table, path.stem)
+
+
+def read_data_settings(path: Path, overrides: list[str] | None = None) -> tuple[str, Any]:
+    """The benchmark that a file names and its settings, the data themselves not looked at."""
+    return _data(read_table(path, overrides).get("data"))
+
+
+def read_table(path: Path, overrides: list[str] | None = None) -> dict[str, Any]:
+    """What a file says once the overrides have replaced some of it, not checked yet."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist; give an experiment file, such as experiments/demo.toml.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not a TOML file: {error}.") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    _find_beside(table, path.parent)
+    for override in overrides or []:
+        _apply(table, override)
+    return table
+
+
+def _find_beside(table: dict[str, Any], folder: Path) -> None:
+    """A data file named in an experiment file lies beside it."""
+    entries = table.get("algorithm", [])
+    for part in [table, *(entries if isinstance(entries, list) else [entries])]:
+        data = part.get("data") if isinstance(part, dict) else None
+        if isinstance(data, dict) and isinstance(data.get("path"), str) and data["path"]:
+            data["path"] = str(folder.absolute() / Path(data["path"]).expanduser())
+
+
+def build_experiment(table: dict[str, Any], default_name: str = "experiment") -> Experiment:
+    # [federation] is for `perinvfl federation run`; one machine has nothing to take from it.
+    known = ["name", "seeds", "search", *PARTS, "algorithm", "federation"]
+    for key in table:
+        if key not in known:
+            raise UserError(f"{key} is not a setting{config.suggest(key, known)}")
+    name = table.get("name", default_name)
+    if not isinstance(name, str) or not re.fullmatch(r"\w[\w .-]*", name):
+        raise UserError(f'name = "{name}": must be a word that can name a folder.')
+    seeds = table.get("seeds", [0])
+    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds):
+        raise UserError(f"seeds = {seeds}: must be a list of whole numbers, each at least 0.")
+    if len(set(seeds)) < len(seeds):
+        raise UserError(f"seeds = {seeds}: each seed may be named once; the same seed gives the same result.")
+    entries = table.get("algorithm", [])
+    entries = [entries] if isinstance(entries, dict) else entries
+    if not isinstance(entries, list) or not entries:
+        raise UserError("algorithm is missing: add at least one [[algorithm]] with a name.")
+    trials = []
+    for number, entry in enumerate(entries):
+        where = f"algorithm[{number}]"
+        if not isinstance(entry, dict):
+            raise UserError(f"{where} must be a table with a name.")
+        entry, ranges = _ranges(entry, where)
+        kind, label, algorithm, rest = _algorithm(entry, where)
+        ranges = tuple((key, _checked(range_, algorithm, key, where)) for key, range_ in ranges)
+        benchmark, data = _data(_merged(table, rest, "data"))
+        model = config.build(ModelSettings, _merged(table, rest, "model"), "model")
+        if model.build:
+            load(model.build, "model.build")
+        training = config.build(Training, _merged(table, rest, "training"), "training")
+        contexts = read_contexts(_merged(table, rest, "contexts"))
+        held = frozenset(entry) - frozenset(dict(ranges))
+        trials += [
+            Trial(benchmark, fold, model, training, kind, label, algorithm, seed, held, contexts, ranges)
+            for fold in (data.folds() if hasattr(data, "folds") else [data])
+            for seed in seeds
+        ]
+    _check_clients(trials)
+    _check_labels(trials)
+    _check_batches(trials)
+    _check_contexts(trials)
+    return Experiment(name, tuple(trials), config.build(Effort, table.get("search", {}), "search"))
+
+
+def _data(table: Any) -> tuple[str, Any]:
+    if not isinstance(table, dict) or "benchmark" not in table:
+        raise UserError(f"data.benchmark is missing; known are {', '.join(BENCHMARKS)}.")
+    settings = dict(table)
+    benchmark = settings.pop("benchmark")
+    if not isinstance(benchmark, str) or benchmark not in BENCHMARKS:
+        raise UserError(
+            f'data.benchmark = "{benchmark}" is not known{config.suggest(str(benchmark), list(BENCHMARKS))}'
+        )
+    return benchmark, config.build(BENCHMARKS[benchmark].settings, settings, "data")
+
+
+def _merged(table: dict[str, Any], own: dict[str, Any], part: str) -> Any:
+    """The file's settings of one part, overlaid with those an algorithm asks for itself."""
+    shared, extra = table.get(part, {}), own.get(part, {})
+    return {**shared, **extra} if isinstance(shared, dict) and isinstance(extra, dict) else shared
+
+
+def _ranges(entry: dict[str, Any], where: str) -> tuple[dict[str, Any], tuple[tuple[str, hyper.Range], ...]]:
+    """The entry with the middle or the first of each search range in its place, and the ranges.
+
+    A range is written `beta = {from = 0.1, to = 10}` or `beta = {one_of = [0, 1]}`.
+    """
+    found: dict[str, hyper.Range] = {}
+    plain = dict(entry)
+    for key, value in entry.items():
+        if not isinstance(value, dict) or key in (*PARTS, "name", "label"):
+            continue
+        ends, options = (value.get("from"), value.get("to")), value.get("one_of")
+        if set(value) == {"one_of"} and isinstance(options, list) and options:
+            found[key], plain[key] = hyper.OneOf(tuple(options)), options[0]
+        elif set(value) == {"from", "to"} and all(_is_number(end) and end > 0 for end in ends):
+            low, high = sorted(map(float, ends))  # type: ignore[arg-type]
+            found[key], plain[key] = hyper.LogUniform(low, high), math.sqrt(low * high)
+        else:
+            raise UserError(
+                f"{where}.{key}: a search range is {{from = 0.1, to = 10}} with both above 0, or {{one_of = [1, 2]}}."
+            )
+    return plain, tuple(found.items())
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _checked(range_: hyper.Range, algorithm: Algorithm, key: str, where: str) -> hyper.Range:
+    """The range, when every value in it could be written alone; its options as the settings they then would be."""
+    if isinstance(range_, hyper.OneOf):
+        settings = [config.replaced(algorithm, key, option, where) for option in range_.options]
+        return hyper.OneOf(tuple(getattr(made, key) for made in settings))
+    if isinstance(range_, hyper.LogUniform):
+        for end in (range_.low, range_.high):
+            config.replaced(algorithm, key, end, where)
+    return range_
+
+
+def _algorithm(entry: dict[str, Any], where: str) -> tuple[str, str, Algorithm, dict[str, Any]]:
+    """Its name, its label, the algorithm, and the settings of other parts that are for it alone."""
+    settings = dict(entry)
+    rest: dict[str, Any] = {part: settings.pop(part) for part in PARTS if part in settings}
+    name = settings.pop("name", None)
+    cls = algorithm_named(name, f"{where}.name")
+    label = settings.pop("label", cls.title)
+    if not isinstance(label, str) or not label:
+        raise UserError(f"{where}.label = {label}: must be a text.")
+    for key in settings:
+        if key in cls.unused:
+            raise UserError(f"{where}.{key} means nothing to {name}; leave it out.")
+    return name, label, config.build(cls, settings, where), rest
+
+
+def algorithm_named(name: Any, where: str) -> type[Algorithm]:
+    """A registered algorithm, or a user's own as `module:Class`."""
+    if isinstance(name, str) and name in ALGORITHMS:
+        return ALGORITHMS[name]
+    if not isinstance(name, str) or ":" not in name:
+        raise UserError(f'{where} = "{name}" is not known{config.suggest(str(name), list(ALGORITHMS))}')
+    found = load(name, where)
+    if not (isinstance(found, type) and issubclass(found, Algorithm) and dataclasses.is_dataclass(found)):
+        raise UserError(f'{where} = "{name}": must be a dataclass that extends perinvfl.algorithms.base.Algorithm.')
+    if not hasattr(found, "title"):
+        raise UserError(f'{where} = "{name}": must have a title, which tables call it by.')
+    return found
+
+
+def _check_clients(trials: list[Trial]) -> None:
+    for trial in trials:
+        clients = trial.data.clients
+        options = {key: range_.options for key, range_ in trial.ranges if isinstance(range_, hyper.OneOf)}
+        for field in dataclasses.fields(trial.algorithm):
+            for value in (getattr(trial.algorithm, field.name), *options.get(field.name, ())):
+                if isinstance(value, tuple) and len(value) != clients:
+                    raise UserError(
+                        f"{trial.algorithm_name}.{field.name} lists {len(value)} values for {clients} clients; "
+                        "give one number for all, or one a client."
+                    )
+
+
+def _check_batches(trials: list[Trial]) -> None:
+    for trial in trials:
+        if trial.training.batch_size == 1 and isinstance(trial.algorithm, Penalized):
+            raise UserError(
+                f"training.batch_size = 1: the penalty of {trial.label} compares two halves of a batch; at least 2."
+            )
+
+
+def _check_contexts(trials: list[Trial]) -> None:
+    for trial in trials:
+        balanced = trial.contexts.infer != "given" and trial.contexts.use == "balance"
+        if balanced and not isinstance(trial.algorithm, Penalized | GroupWeighted):
+            raise UserError(
+                f'contexts.use = "balance": {trial.label} has no loss over contexts; use "discount" or "judge".'
+            )
+
+
+def _check_labels(trials: list[Trial]) -> None:
+    seen: dict[str, str] = {}
+    for trial in trials:
+        if seen.setdefault(f"{trial.title} {trial.seed}", trial.id) != trial.id:
+            raise UserError(f'Two algorithms are called "{trial.label}"; give one of them another label.')
+
+
+def _apply(table: dict[str, Any], override: str) -> None:
+    """Set one value: `training.rounds=5`, `algorithm.beta=0.1` (all that have it) or `algorithm.perinvfl.beta=0.1`."""
+    path, value = parse_override(override)
+    keys = path.split(".")
+    if keys[0] == "algorithm":
+        _apply_to_algorithms(table.get("algorithm", []), keys[1:], value, override)
+        return
+    for key in keys[:-1]:
+        table = table.setdefault(key, {})
+        if not isinstance(table, dict):
+            raise UserError(f"--set {override}: {key} is not a table of settings.")
+    table[keys[-1]] = value
+
+
+def parse_override(override: str) -> tuple[str, Any]:
+    """`key=value`, the value written as in TOML."""
+    path, separator, text = override.partition("=")
+    if not separator:
+        raise UserError(f"--set {override}: write it as key=value, such as training.rounds=5.")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a bare word is a text
+    return path.strip(), value
+
+
+def _apply_to_algorithms(entries: Any, keys: list[str], value: Any, override: str) -> None:
+    entries = [entries] if isinstance(entries, dict) else entries
+    if len(keys) == 2:
+        entries = [entry for entry in entries if keys[0] in (entry.get("name"), entry.get("label"))]
+    elif len(keys) == 1:
+        entries = [entry for entry in entries if keys[0] in _settable(entry.get("name"))]
+    if len(keys) not in (1, 2) or not entries:
+        raise UserError(f"--set {override}: no algorithm in the file takes it; write algorithm.NAME.KEY=value.")
+    for entry in entries:
+        entry[keys[-1]] = value
+
+
+def _settable(name: Any) -> list[str]:
+    try:
+        return [field.name for field in dataclasses.fields(algorithm_named(name, "name"))]
+    except UserError:
+        return []  # the reader of the file will say what is wrong with it

@@ -1,0 +1,1 @@
+"""What a terminal and trackers are told."""

@@ -1,0 +1,47 @@
+"""The compiled gradient gives the same training, and is compiled a few times, not at every call."""
+
+import shutil
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from perinvfl.algorithms import PerInvFL
+from perinvfl.data.benchmarks.random import random_federation
+from perinvfl.engine.simulation import Simulation, Training
+from perinvfl.errors import UserError
+from perinvfl.models import ModelSettings
+
+
+def simulate(compile: bool) -> Simulation:
+    algorithm = PerInvFL(
+        learning_rate=0.05, personal_learning_rate=0.05, local_steps=2, warmup_rounds=2, penalty_weight=10.0, beta=0.5
+    )
+    training = Training(batch_size=8, executor="loop", device="cpu", compile=compile)
+    simulation = Simulation([algorithm], [random_federation()], [0], training, ModelSettings(hidden=(5,)))
+    for _ in range(5):
+        simulation.round()
+    return simulation
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
+def test_compiled_training_is_the_same() -> None:
+    if not any(map(shutil.which, ("g++", "clang++"))):
+        with pytest.raises(UserError, match="needs a C"):
+            simulate(True)
+        return
+    counters.clear()
+    compiled, plain = simulate(True), simulate(False)
+    assert 0 < counters["stats"]["unique_graphs"] <= 6  # ν and θ, before and after the warm-up
+    for name, leaf in plain.server.params.items():
+        torch.testing.assert_close(compiled.server.params[name], leaf, rtol=1e-4, atol=1e-6)
+    for name, leaf in plain.personal_models(plain.everyone).items():
+        torch.testing.assert_close(compiled.personal_models(compiled.everyone)[name], leaf, rtol=1e-4, atol=1e-6)
+
+
+def test_what_cannot_be_compiled_is_said_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="goes with training"):
+        Simulation([PerInvFL()], [random_federation()], [0], Training(compile=True, executor="vmap"))
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(UserError, match="needs a C\\+\\+ compiler"):
+        Simulation([PerInvFL()], [random_federation()], [0], Training(compile=True, executor="loop", device="cpu"))

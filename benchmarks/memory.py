@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.common import random_digits, show
 from perinvfl.algorithms import PerInvFL
-from perinvfl.core import files
+from perinvfl.core import checkpoint
 from perinvfl.engine.simulation import Simulation, Training
 
 LIMIT = 24.0  # GB
@@ -23,7 +23,7 @@ def peak_gigabytes(clients: int, taking_part: int, rounds: int) -> float:
         simulation = Simulation([algorithm], [random_digits(clients, 20)], [0], training, folder=Path(folder) / "rest")
         for _ in range(rounds):
             simulation.round()
-            files.save(Path(folder) / "checkpoint.pt", simulation.state())
+            checkpoint.save(Path(folder) / "checkpoint.pt", simulation.state())
             simulation.store.settle()
         visited = len(simulation.store.settled)  # type: ignore[union-attr]
     print(f"{clients} clients, {taking_part} in a round, {rounds} rounds: {visited} have taken part", flush=True)

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from perinvfl.algorithms import ALGORITHMS
 from perinvfl.algorithms.base import Algorithm
-from perinvfl.core import config, files, tree
+from perinvfl.core import checkpoint, config, files, tree
 from perinvfl.data.federation import Federation, Origin
 from perinvfl.data.own.files import Division, FileSettings, array_rows, federation_of
 from perinvfl.data.own.readers import numbers_of
@@ -39,8 +39,8 @@ from perinvfl.models import Model, ModelSettings, module
 from perinvfl.models.symmetry import seeing
 from perinvfl.preparation.alignment import prepared
 from perinvfl.runs.experiment import PARTS, algorithm_named, build_experiment
-from perinvfl.runs.records import EVENTS, Event, read_run
-from perinvfl.runs.train import CHECKPOINT, start_fields
+from perinvfl.runs.records import CHECKPOINT, EVENTS, Event, read_run
+from perinvfl.runs.train import start_fields
 from perinvfl.runs.trial import Trial
 
 Scores = dict[str, dict[str, float | None]]  # by test context and client; None: the client has no sample of it
@@ -311,12 +311,12 @@ class Session:
             events.append({"event": "end", "round": self.rounds_done, "seconds": round(self._seconds, 3)})
         lines = "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events)
         spent = torch.tensor(self._seconds, dtype=torch.float64)
-        files.save(folder / CHECKPOINT, self._simulation.state() | {"seconds": spent})
+        checkpoint.save(folder / CHECKPOINT, self._simulation.state() | {"seconds": spent})
         files.write_atomically(folder / EVENTS, lines.encode())
         return folder
 
     def _restore(self, folder: Path, events: list[Event]) -> None:
-        saved = files.load(folder / CHECKPOINT)
+        saved = checkpoint.load(folder / CHECKPOINT)
         try:
             self._simulation.restore(saved)
             shapes = [leaf.shape for leaf in self._simulation.server.params.values()]

@@ -15,7 +15,7 @@ import torch
 from commands import ROOT, environment
 from flower.processes import free_port, until
 
-from perinvfl.core import files, tree
+from perinvfl.core import checkpoint, tree
 from perinvfl.engine.simulation import Simulation
 from perinvfl.runs.experiment import read_experiment
 from perinvfl.runs.records import read_run
@@ -96,7 +96,7 @@ def assert_as_simulated(place: Path) -> None:
     for _ in range(trial.training.rounds):
         simulation.round()
     (path,) = (place / "runs").rglob("server.pt")
-    found = files.load(path)
+    found = checkpoint.load(path)
     expected = tree.named_leaves(tree.over(lambda leaf: leaf[0], simulation.server), "server")
     for key in expected:
         torch.testing.assert_close(found[key], expected[key], rtol=1e-5, atol=1e-6)

@@ -15,7 +15,7 @@ from flower.inprocess import InProcess
 from flower.processes import ODD, SITES, Processes, until
 
 from perinvfl.algorithms import ALGORITHMS
-from perinvfl.core import files, tree
+from perinvfl.core import checkpoint, tree
 from perinvfl.engine.simulation import Simulation
 from perinvfl.flower.codec import Rejected
 from perinvfl.flower.rounds import Rounds
@@ -39,13 +39,13 @@ def simulate(trial: Trial) -> Simulation:
 
 
 def server_state(folder: Path) -> dict[str, torch.Tensor]:
-    saved = files.load(folder / "server.pt")
+    saved = checkpoint.load(folder / "server.pt")
     return {key: value for key, value in saved.items() if key.startswith("server")}
 
 
 def site_state(federation: Processes, site: str, folder: Path) -> dict[str, torch.Tensor]:
     run = json.loads((folder / "federation.json").read_text())["run"]
-    return files.load(federation.site(site) / "state" / run / "committed.pt")
+    return checkpoint.load(federation.site(site) / "state" / run / "committed.pt")
 
 
 def assert_as_simulated(federation: Processes, folder: Path, trial: Trial) -> None:
@@ -88,7 +88,7 @@ def lost_rounds(folder: Path) -> dict[int, list[int]]:
 def rounds_done(federation: Processes, file: Path) -> int:
     """Of the only run of an experiment, from its checkpoint."""
     found = list((federation.folder / "server" / "runs" / file.stem).glob("*/server.pt"))
-    return int(files.load(found[0])["server.round"]) if found else -1
+    return int(checkpoint.load(found[0])["server.round"]) if found else -1
 
 
 # What holds ----------------------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def test_uploads_that_cannot_be_true_never_enter(federation: Processes, tmp_path
     # θ of the spoiled rounds did not advance: the site's only committed round is the last.
     kept = site_state(federation, ODD, folder)
     run = rounds.begun.run
-    expected = files.load(tmp_path / "site-3" / "state" / run / "committed.pt")
+    expected = checkpoint.load(tmp_path / "site-3" / "state" / run / "committed.pt")
     assert int(kept["round"]) == int(expected["round"]) == 7
     for key in expected:
         torch.testing.assert_close(kept[key], expected[key], **CLOSE)

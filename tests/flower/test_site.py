@@ -15,7 +15,7 @@ from commands import ROOT, environment
 from flower.inprocess import InProcess
 from flower.test_parity import SETTINGS, deploy, sites, trial_of
 
-from perinvfl.core import files, tree
+from perinvfl.core import checkpoint, tree
 from perinvfl.core.files import only_one
 from perinvfl.core.seeding import generator
 from perinvfl.core.tree import Params
@@ -214,7 +214,7 @@ def test_without_evaluations_the_last_round_is_committed_all_the_same(tmp_path: 
 
 
 def kept_round(folder: Path, run: str) -> int:
-    return int(files.load(folder / "state" / run / "committed.pt")["round"])
+    return int(checkpoint.load(folder / "state" / run / "committed.pt")["round"])
 
 
 def test_a_site_with_its_own_table_has_what_it_has_in_the_simulation(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from perinvfl import experiment as experiments
 from perinvfl.algorithms import IRM, FedAvg, GroupDRO, PerInvFL
 from perinvfl.algorithms.base import Algorithm, Broadcast, ClientState, Upload
-from perinvfl.core import files, tree
+from perinvfl.core import checkpoint, tree
 from perinvfl.core.seeding import generator
 from perinvfl.data.benchmarks.random import random_federation
 from perinvfl.data.federation import Federation, Split
@@ -590,7 +590,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(
         assert "validation wrong" in run.evaluations[-1]["personal"]
         assert untimed(whole / trial.folder / "events.jsonl") == untimed(broken / trial.folder / "events.jsonl")
     for path in whole.rglob("checkpoint.pt"):
-        left, right = (files.load(p) for p in (path, broken / path.relative_to(whole)))
+        left, right = (checkpoint.load(p) for p in (path, broken / path.relative_to(whole)))
         assert left.keys() == right.keys() and "contexts" in left
         assert all(torch.equal(left[key], right[key]) for key in left.keys() - {"seconds"})
     assert together > 1 or len(list(whole.rglob("checkpoint.pt"))) == 2

@@ -12,7 +12,7 @@ import pytest
 import torch
 from commands import command, environment, perinvfl, tiny_file, untimed
 
-from perinvfl.core import files
+from perinvfl.core import checkpoint
 from perinvfl.runs.experiment import read_experiment
 from perinvfl.runs.records import read_run
 from perinvfl.runs.train import Plain, Watch, train
@@ -30,7 +30,7 @@ CASES = {
 def final_state(folder: Path) -> dict[str, torch.Tensor]:
     """Everything a run ended with. Of states at rest on disk the files hold all, the checkpoint only the latest."""
     (path,) = folder.rglob("checkpoint.pt")
-    saved = files.load(path)
+    saved = checkpoint.load(path)
     rows = sorted(path.parent.glob("at_rest/*.rows"))
     if rows:
         latest = ("clients", "places", "settled")

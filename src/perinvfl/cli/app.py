@@ -17,6 +17,7 @@ import perinvfl
 from perinvfl.algorithms import ALGORITHMS, settings_of
 from perinvfl.cli import data, federation, models, report
 from perinvfl.cli.live import Json, Quiet, Telling, Track, end_json, resume_command, telling, watching
+from perinvfl.core.commands import STOPPED, guarded
 from perinvfl.data.registry import BENCHMARKS
 from perinvfl.engine.simulation import Training, pick_device
 from perinvfl.errors import UserError
@@ -31,7 +32,7 @@ from perinvfl.runs.experiment import Experiment, read_experiment
 from perinvfl.runs.presets import preset_file, preset_line, preset_names
 from perinvfl.runs.records import find_runs, read_run
 from perinvfl.runs.search import search
-from perinvfl.runs.train import STOPPED, guarded, train
+from perinvfl.runs.train import train
 from perinvfl.terminal.display import show_table, wide_console
 
 app = typer.Typer(

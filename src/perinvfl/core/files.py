@@ -1,15 +1,10 @@
-"""Atomic files: a checkpoint is there whole or not at all, and a damaged one is noticed."""
+"""Atomic files: there whole or not at all; and locks, so that two processes never undo each other."""
 
 import fcntl
-import hashlib
-import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import torch
-from torch import Tensor
 
 from perinvfl.errors import UserError
 
@@ -38,20 +33,6 @@ def writing(path: Path) -> Iterator[None]:
             f"{path} cannot be written: {error.strerror}. Nothing already saved is lost: "
             "put that right and give the same command again."
         ) from error
-
-
-def save(path: Path, tensors: dict[str, Tensor]) -> None:
-    buffer = io.BytesIO()
-    torch.save({name: tensor.detach().cpu() for name, tensor in tensors.items()}, buffer)
-    content = buffer.getvalue()
-    write_atomically(path, hashlib.sha256(content).digest() + content)
-
-
-def load(path: Path) -> dict[str, Tensor]:
-    content = path.read_bytes()
-    if len(content) < 32 or hashlib.sha256(content[32:]).digest() != content[:32]:
-        raise UserError(f"The checkpoint {path} is damaged (its checksum differs); delete it to start this run again.")
-    return torch.load(io.BytesIO(content[32:]), map_location="cpu", weights_only=True)
 
 
 @contextmanager

@@ -20,10 +20,11 @@ from flwr.app import MessageType, RecordDict
 from torch import Tensor
 
 from perinvfl.algorithms.base import ServerState, Upload
-from perinvfl.core import files, tree
+from perinvfl.core import checkpoint, tree
 from perinvfl.core.files import only_one, write_atomically
 from perinvfl.core.seeding import generator
 from perinvfl.core.tree import Params
+from perinvfl.engine.environment import environment
 from perinvfl.engine.executors import threads
 from perinvfl.engine.simulation import round_half_up
 from perinvfl.errors import UserError
@@ -34,7 +35,7 @@ from perinvfl.flower.site import NEVER, Assignment
 from perinvfl.flower.transport import Answer, Transport
 from perinvfl.flower.watch import Progress, Watch
 from perinvfl.models import build_model
-from perinvfl.runs.records import Writer, environment, read_events, read_run, run_id
+from perinvfl.runs.records import Writer, read_events, read_run, run_id
 from perinvfl.runs.trial import Trial
 
 CHECKPOINT = "server.pt"
@@ -509,7 +510,7 @@ class Rounds:
             "bytes": torch.tensor([self.bytes_up, self.bytes_down]),
             "seconds": torch.tensor(seconds, dtype=torch.float64),
         }
-        files.save(self.folder / CHECKPOINT, tree.named_leaves(self.server, "server") | counts)
+        checkpoint.save(self.folder / CHECKPOINT, tree.named_leaves(self.server, "server") | counts)
 
     def _save_spending(self) -> None:
         """An upload that was asked for counts as spent, even if the server is killed before it comes."""
@@ -519,7 +520,7 @@ class Rounds:
     def _restore(self) -> None:
         try:
             self.begun = RunAgreement.load((self.folder / BEGUN).read_bytes())
-            saved: dict[str, Tensor] = files.load(self.folder / CHECKPOINT)
+            saved: dict[str, Tensor] = checkpoint.load(self.folder / CHECKPOINT)
             self.server = tree.fill(self.algorithm.init_server(self._initial(), self.clients), saved, "server")
         except (KeyError, TypeError, ValueError, OSError) as error:
             raise UserError(

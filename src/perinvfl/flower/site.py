@@ -20,7 +20,7 @@ from torch import Tensor
 
 from perinvfl.algorithms import ALGORITHMS
 from perinvfl.algorithms.base import Algorithm, Broadcast, ClientState, Upload
-from perinvfl.core import config, files, tree
+from perinvfl.core import checkpoint, config, tree
 from perinvfl.core.seeding import generator
 from perinvfl.core.tree import Params
 from perinvfl.data.constant import constant_scores
@@ -130,12 +130,12 @@ class StateStore:
         for torn in place.glob(".*.tmp"):  # left by a process that was killed while it wrote
             torn.unlink()
         named = tree.named_leaves(state, "client")
-        files.save(place / "pending.pt", named | {"round": torch.tensor(round)})
+        checkpoint.save(place / "pending.pt", named | {"round": torch.tensor(round)})
 
     def _read(self, path: Path, template: ClientState) -> tuple[int, ClientState | None]:
         if not path.exists():
             return NEVER, None
-        saved = files.load(path)
+        saved = checkpoint.load(path)
         return int(saved["round"]), tree.fill(template, saved, "client")
 
 

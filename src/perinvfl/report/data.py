@@ -18,9 +18,7 @@ from perinvfl.results.paper import CASES, TABLES
 from perinvfl.results.search_records import SearchRecords, published_folders, read_published
 from perinvfl.results.selection import RULES
 from perinvfl.results.table import as_published, by_setting
-from perinvfl.runs.loaded import is_run
-from perinvfl.runs.records import Event, Run, evaluations_at, find_runs, read_run
-from perinvfl.runs.train import CHECKPOINT
+from perinvfl.runs.records import CHECKPOINT, Event, Run, evaluations_at, find_runs, is_run, read_run
 
 LAST_ROUND = (
     "Nothing was selected: every number is that of the last round, with the settings of the experiment file. "

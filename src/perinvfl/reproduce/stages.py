@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from perinvfl.core.commands import guarded
 from perinvfl.core.files import writing
 from perinvfl.errors import UserError
 from perinvfl.results.search_records import (
@@ -33,7 +34,7 @@ from perinvfl.results.search_records import (
 from perinvfl.runs.experiment import Experiment, build_experiment, read_experiment
 from perinvfl.runs.records import Run, pack, read_packed, read_run
 from perinvfl.runs.search import search
-from perinvfl.runs.train import Plain, guarded, train
+from perinvfl.runs.train import Plain, train
 from perinvfl.runs.trial import Effort, Trial
 
 # A small version that a laptop finishes in minutes.

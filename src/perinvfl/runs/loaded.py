@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from perinvfl.core import files, tree
+from perinvfl.core import checkpoint, tree
 from perinvfl.core.naming import client_names
 from perinvfl.core.tree import Params
 from perinvfl.data.federation import Federation
@@ -17,8 +17,7 @@ from perinvfl.errors import UserError
 from perinvfl.models import Model, build_model
 from perinvfl.preparation.alignment import in_views
 from perinvfl.runs.experiment import build_experiment
-from perinvfl.runs.records import EVENTS, Run, find_runs, read_run
-from perinvfl.runs.train import CHECKPOINT
+from perinvfl.runs.records import CHECKPOINT, Run, find_runs, read_run
 from perinvfl.runs.trial import GIVEN, Trial
 
 
@@ -45,10 +44,6 @@ class LoadedRun:
         params = self.shared if self.personal is None else self.personal[client]
         assert params is not None  # every method has one or the other
         return params
-
-
-def is_run(place: Path) -> bool:
-    return (place / EVENTS).exists()
 
 
 def single_run(place: Path) -> Run:
@@ -86,7 +81,7 @@ def open_run(place: Path) -> LoadedRun:
             f"{run.folder} has no {CHECKPOINT}, so its models are gone; `perinvfl run` keeps them, "
             "a search that runs many trials as one program does not."
         )
-    saved = files.load(path)
+    saved = checkpoint.load(path)
     trial = trial_of(run)
     views, before = list(trial.federation().views), run.start["notes"].get("views", [])
     if views != before:

@@ -3,21 +3,17 @@
 import hashlib
 import json
 import lzma
-import os
-import platform
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
-import perinvfl
 from perinvfl.core.files import write_atomically, writing
 from perinvfl.errors import UserError
 
 EVENTS = "events.jsonl"
+CHECKPOINT = "checkpoint.pt"
 PACKED = ".jsonl.xz"
 Event = dict[str, Any]
 
@@ -26,21 +22,6 @@ def run_id(asked: dict[str, Any]) -> str:
     """Sixteen hex digits that name a configuration."""
     canonical = json.dumps(asked, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
-
-
-def environment(device: torch.device) -> dict[str, str | int]:
-    """Versions and hardware, for the record."""
-    hardware = torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or platform.machine()
-    return {
-        "perinvfl": perinvfl.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "system": platform.system(),
-        "device": device.type,
-        "hardware": hardware,
-        "cores": os.cpu_count() or 0,
-        "threads": torch.get_num_threads(),
-    }
 
 
 @dataclass(frozen=True)
@@ -129,6 +110,10 @@ def read_run(folder: Path) -> Run | None:
         return None
     events = read_events(path)
     return Run(folder, events) if events and events[0]["event"] == "start" else None
+
+
+def is_run(place: Path) -> bool:
+    return (place / EVENTS).exists()
 
 
 def find_runs(place: Path) -> list[Run]:

@@ -11,7 +11,6 @@ import shlex
 import shutil
 import sys
 import time
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -19,23 +18,23 @@ from typing import Any
 
 import torch
 
-from perinvfl.core import files, tree
+from perinvfl.core import checkpoint, tree
+from perinvfl.core.commands import guarded
 from perinvfl.core.files import only_one, write_atomically, writing
 from perinvfl.data.federation import Federation
+from perinvfl.engine.environment import environment
 from perinvfl.engine.simulation import Simulation, fastest, time_executors
 from perinvfl.errors import UserError
 from perinvfl.learning.groups import balanced_accuracy
 from perinvfl.models.own_model import shapes_checksum
 from perinvfl.runs.experiment import Experiment, read_experiment
-from perinvfl.runs.records import Run, Writer, environment, pack, read_run, run_id
+from perinvfl.runs.records import CHECKPOINT, Run, Writer, pack, read_run, run_id
 from perinvfl.runs.search import batch_trials, search
 from perinvfl.runs.trial import Trial
 
-CHECKPOINT = "checkpoint.pt"
 TOGETHER = ".together"  # checkpoints of trials that run as one program
 # A checkpoint is written after a round unless writing would take more than about a twentieth of the time.
 CHECKPOINT_SHARE = 20.0
-STOPPED = 130  # exit code after Ctrl-C
 EXECUTORS = ("auto", "vmap", "loop")  # as numbered in checkpoints
 MEASURED = ("resnet18",)  # models for which "auto" times both executors; for the others the device decides
 
@@ -150,7 +149,7 @@ class _Group:
 
     def _run(self) -> None:
         first = self.trials[0]
-        saved = files.load(self.checkpoint) if self.checkpoint.exists() else None
+        saved = checkpoint.load(self.checkpoint) if self.checkpoint.exists() else None
         seeds = [trial.seed for trial in self.trials]
         one_draw = len(set(seeds)) == 1
         algorithms = [trial.algorithm for trial in self.trials]
@@ -191,7 +190,7 @@ class _Group:
                 before = time.perf_counter()
                 spent = torch.tensor(before - began, dtype=torch.float64)
                 executor = torch.tensor(EXECUTORS.index(self.executor))
-                files.save(self.checkpoint, simulation.state() | {"seconds": spent, "executor": executor})
+                checkpoint.save(self.checkpoint, simulation.state() | {"seconds": spent, "executor": executor})
                 simulation.store.settle()
                 written = time.perf_counter()
                 cost = written - before
@@ -332,24 +331,6 @@ def _main(given: Any) -> int:
     if given.pack is not None:
         pack([run for run in map(read_run, folders) if run is not None], given.pack)
     return 0
-
-
-def guarded(work: Callable[[], int], resume: str = "") -> int:
-    """Exit code of the work; a user's mistake is one sentence and code 2, a warning one sentence.
-
-    resume: the command that would go on with what was stopped.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *where: print(f"note: {message}", file=sys.stderr)
-            return work()
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        goes_on = f" The same command goes on from the last checkpoint:\n{resume}" if resume else ""
-        print(f"\nStopped.{goes_on}", file=sys.stderr)
-        return STOPPED
 
 
 if __name__ == "__main__":

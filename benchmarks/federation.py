@@ -215,9 +215,8 @@ def wait_for_port(port: int) -> None:
 
 
 def empty_site(folder: Path) -> None:
-    from flwr.app import Context, Message, RecordDict
-
     from perinvfl.flower import layout, site_process
+    from perinvfl.flower.adapter.messages import Context, Message, RecordDict
 
     def answer(message: Message, context: Context) -> Message:
         return Message(RecordDict({"update": message.content["model"]}), reply_to=message)
@@ -228,9 +227,9 @@ def empty_site(folder: Path) -> None:
 def server(folder: Path, file: Path, log: Path, empty: bool) -> None:
     """A run, with the seconds of each round written down."""
     import torch
-    from flwr.app import RecordDict
 
     from perinvfl.flower import codec, layout, run_process
+    from perinvfl.flower.adapter.messages import RecordDict
     from perinvfl.flower.rounds import Rounds
     from perinvfl.flower.settings import FederationSettings
     from perinvfl.flower.transport import GridTransport

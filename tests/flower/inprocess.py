@@ -3,17 +3,10 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from flwr.app import Context, Message, RecordDict
-from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
-from flwr.supercore.task_identity import TaskIdentity
-
+from perinvfl.flower.adapter.messages import Context, Message, RecordDict, serialized_copy, set_task_identity
 from perinvfl.flower.client_app import answer
 from perinvfl.flower.codec import Rejected
 from perinvfl.flower.transport import Answer
-
-
-def over_the_wire(content: RecordDict) -> RecordDict:
-    return recorddict_from_proto(recorddict_to_proto(content))
 
 
 class InProcess:
@@ -22,7 +15,7 @@ class InProcess:
     def __init__(
         self, folder: Path, clients: int, meddle: Callable[[str, int, int, Answer], Answer | None] | None = None
     ) -> None:
-        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1  # as in a ServerApp's process
+        set_task_identity(run_id=1, node_id=1, task_id=1)  # as in a ServerApp's process
         self.meddle = meddle
         self.asked: list[tuple[str, int, int]] = []
         self.away: set[int] = set()
@@ -54,12 +47,12 @@ class InProcess:
         answers: dict[int, Answer] = {}
         for client, content in questions.items():
             self.asked.append((kind, client, round))
-            message = Message(over_the_wire(content), self.node(client), kind, group_id=str(round))
+            message = Message(serialized_copy(content), self.node(client), kind, group_id=str(round))
             reply = answer(message, self.contexts[client])
             given: Answer | None = (
                 Rejected(f"could not answer: {reply.error.reason}")
                 if reply.has_error()
-                else over_the_wire(reply.content)
+                else serialized_copy(reply.content)
             )
             if self.meddle is not None and given is not None:
                 given = self.meddle(kind, client, round, given)

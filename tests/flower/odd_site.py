@@ -13,9 +13,9 @@ from pathlib import Path
 
 import httpx
 import torch
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 
 from perinvfl.flower import client_app, codec, layout, site_process
+from perinvfl.flower.adapter.messages import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 
 
 def record_into(sent: Path) -> None:

@@ -5,14 +5,20 @@ from dataclasses import replace
 
 import pytest
 import torch
-from flower.inprocess import over_the_wire
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 
 from perinvfl.algorithms.base import Upload
 from perinvfl.core.tree import Params
 from perinvfl.flower import codec
+from perinvfl.flower.adapter.messages import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    MetricRecord,
+    RecordDict,
+    serialized_copy,
+)
 from perinvfl.flower.codec import Rejected
 from perinvfl.flower.site import Assignment
 
@@ -26,13 +32,13 @@ def upload() -> Upload:
 
 def test_there_and_back() -> None:
     assignment, nu, task = codec.decode_assignment(
-        over_the_wire(codec.encode_assignments({2: ASKED}, NU, {"tell_samples": True})[2])
+        serialized_copy(codec.encode_assignments({2: ASKED}, NU, {"tell_samples": True})[2])
     )
     assert assignment == ASKED and task["tell_samples"] is True
     assert list(nu) == list(NU) and all(torch.equal(nu[name], NU[name]) for name in NU)
     sent = upload()
     got, rest = codec.decode_upload(
-        over_the_wire(codec.encode_upload(sent, True, 12)), NU, largest=1e6, told={"risk", "samples"}
+        serialized_copy(codec.encode_upload(sent, True, 12)), NU, largest=1e6, told={"risk", "samples"}
     )
     assert all(torch.equal(got.update[name], sent.update[name]) for name in NU)
     assert torch.equal(got.risk, sent.risk) and rest == {"samples": 12}
@@ -87,7 +93,7 @@ BAD = {
 @pytest.mark.parametrize("says", BAD)
 def test_what_cannot_be_true_is_refused_by_name(says: str) -> None:
     with pytest.raises(Rejected, match=says):
-        codec.decode_upload(over_the_wire(BAD[says]), NU, largest=1e6, told={"risk"})
+        codec.decode_upload(serialized_copy(BAD[says]), NU, largest=1e6, told={"risk"})
 
 
 def test_samples_that_cannot_be() -> None:

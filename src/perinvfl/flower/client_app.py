@@ -9,11 +9,9 @@ import sys
 from functools import lru_cache
 from pathlib import Path
 
-from flwr.app import Context, Message
-from flwr.clientapp import ClientApp
-
 from perinvfl.errors import UserError
 from perinvfl.flower import codec
+from perinvfl.flower.adapter.messages import ClientApp, Context, Message
 from perinvfl.flower.secagg import masking
 from perinvfl.flower.site import Site, UnusableData
 

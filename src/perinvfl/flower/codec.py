@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from perinvfl.algorithms.base import Upload
 from perinvfl.core.tree import Params
 from perinvfl.errors import UserError
 from perinvfl.flower import privacy
+from perinvfl.flower.adapter.messages import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from perinvfl.flower.site import Assignment
 
 MODEL, TASK, UPDATE, TOLD, FLAT = "model", "task", "update", "told", "flat"

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from flwr.app import MessageType, RecordDict
 from torch import Tensor
 
 from perinvfl.algorithms.base import ServerState, Upload
@@ -29,6 +28,7 @@ from perinvfl.engine.executors import threads
 from perinvfl.engine.simulation import round_half_up
 from perinvfl.errors import UserError
 from perinvfl.flower import codec, privacy, secagg
+from perinvfl.flower.adapter.messages import MessageType, RecordDict
 from perinvfl.flower.codec import Rejected
 from perinvfl.flower.settings import FederationSettings, needs_risks
 from perinvfl.flower.site import NEVER, Assignment

@@ -8,11 +8,9 @@ import sys
 import time
 from pathlib import Path
 
-from flwr.app import Context, Message, RecordDict
-from flwr.serverapp import Grid, ServerApp
-
 from perinvfl.errors import UserError
 from perinvfl.flower import codec
+from perinvfl.flower.adapter.messages import Context, Grid, Message, RecordDict, ServerApp
 from perinvfl.flower.codec import Rejected
 from perinvfl.flower.rounds import Rounds
 from perinvfl.flower.settings import check_together, read_settings

@@ -14,25 +14,14 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import uvicorn
-from flwr.common.constant import (
-    HEARTBEAT_DEFAULT_INTERVAL,
-    ISOLATION_MODE_PROCESS,
-    NOOP_ACCOUNT_NAME,
-    NOOP_FLWR_AID,
-    TRANSPORT_TYPE_GRPC_RERE,
-)
-from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLWR_IN_MEMORY_DB_NAME
-from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
-from flwr.superlink.config_loader import SuperLinkLifespanConfig, load_control_authn_plugin
-from flwr.superlink.main import create_app
 
 from perinvfl.errors import UserError
+from perinvfl.flower.adapter.superlink import FLEET, PUBLIC_KEY_HEADER, RUNTIME, build_superlink
 from perinvfl.flower.credentials import write_secret
 from perinvfl.flower.layout import ServerFolder
 
 HEADER = b"perinvfl-control"
-KEY_HEADER = FLEET_HTTP_PUBLIC_KEY_HEADER.encode()
-FLEET, RUNTIME = "/v1/fleet/", "/v1/runtime/"
+KEY_HEADER = PUBLIC_KEY_HEADER.encode()
 LARGEST_REQUEST = 64 * 2**20  # Flower cuts arrays into pieces of 5 MB
 
 Scope = MutableMapping[str, Any]
@@ -82,36 +71,8 @@ def serve(folder: ServerFolder, host: str, port: int, started: Callable[[], None
     _check_free(host, port)
     secret = secrets.token_hex(32)
     folder.secret.unlink(missing_ok=True)
-    config = SuperLinkLifespanConfig(
-        control_address="",
-        health_server_address=None,
-        host=host,
-        port=port,
-        insecure=False,
-        certificates=(folder.authority.read_bytes(), folder.certificate.read_bytes(), folder.key.read_bytes()),
-        superexec_auth_secret=secret.encode(),
-        authn_plugin=load_control_authn_plugin(),
-        event_log_plugin=None,
-        fleet_event_log_plugin=None,
-        enable_event_log=False,
-        artifact_provider=None,
-        enable_supernode_auth=True,
-        fleet_api_type=TRANSPORT_TYPE_GRPC_RERE,
-        fleet_api_address=None,
-        simulation=False,
-        ssl_ca_certfile=str(folder.authority),
-        ssl_certfile=str(folder.certificate),
-        ssl_keyfile=str(folder.key),
-        database=FLWR_IN_MEMORY_DB_NAME,
-        isolation=ISOLATION_MODE_PROCESS,
-        runtime_dependency_install=False,
-    )
-    app = create_app(config, SuperLinkLifespan)
-    state = app.state.linkstate_factory.state()
-    for site in folder.sites:
-        state.create_node(
-            NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, folder.public_key(site), HEARTBEAT_DEFAULT_INTERVAL, name=site
-        )
+    keys = {site: folder.public_key(site) for site in folder.sites}
+    app = build_superlink(host, port, folder.authority, folder.certificate, folder.key, secret.encode(), keys)
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: Any = None) -> None:
@@ -122,7 +83,7 @@ def serve(folder: ServerFolder, host: str, port: int, started: Callable[[], None
 
     Server(
         uvicorn.Config(
-            Guard(app, secret, frozenset(b64encode(folder.public_key(site)) for site in folder.sites)),
+            Guard(app, secret, frozenset(map(b64encode, keys.values()))),
             host=host,
             port=port,
             ssl_keyfile=str(folder.key),

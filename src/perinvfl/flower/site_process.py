@@ -8,45 +8,27 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
-from flwr.app import Context, Message, MessageType, Metadata, RecordDict
-from flwr.app.message import remove_content_from_message
-from flwr.common.serde import message_to_proto
-from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest, PullMessagesRequest, PushMessagesRequest
-from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
-from flwr.proto.node_pb2 import Node as NodeProto
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    get_object_tree,
-    iterate_object_tree,
-    no_object_id_recompute,
-)
-from flwr.supercore.inflatable.inflatable_protobuf_utils import (
-    make_confirm_message_received_fn_protobuf,
-    make_pull_object_fn_protobuf,
-    make_push_object_fn_protobuf,
-)
-from flwr.supercore.inflatable.inflatable_utils import (
-    ObjectPullError,
-    ObjectPushError,
-    inflate_object_from_contents,
-    pull_objects,
-    push_objects,
-)
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supernode.fleet_http_client import FleetHttpClient
-from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from perinvfl.core.files import only_one
 from perinvfl.errors import UserError
+from perinvfl.flower.adapter.messages import (
+    Context,
+    Message,
+    MessageType,
+    Metadata,
+    ObjectPullError,
+    ObjectPushError,
+    RecordDict,
+)
+from perinvfl.flower.adapter.site import AnnouncedMessage, Fleet
 from perinvfl.flower.credentials import public_pem, read_private_key
 from perinvfl.flower.layout import SiteFolder
 
 HEARTBEAT = 10.0  # the least Flower admits: a site that is gone is known to be so after two of them
 RETRY_MOST = 5.0
-T = TypeVar("T")
 Answering = Callable[[Message, Context], Message]
 
 
@@ -67,15 +49,8 @@ class Node:
         key = read_private_key(folder.key)
         self.public_key = public_pem(key.public_key())
         self.config = {"client": folder.client, "folder": str(folder.path), **config}
-        self.client = FleetHttpClient.from_server_address(
-            folder.server,
-            insecure=False,
-            root_certificates=folder.authority.read_bytes(),
-            interceptors=[
-                RuntimeVersionHttpInterceptor(component_name="SuperNode"),
-                NodeAuthHttpInterceptor(key, key.public_key()),
-            ],
-        )
+        self.fleet = Fleet.connect(folder.server, folder.authority.read_bytes(), key)
+        self.patient = self.fleet.through(self._call)
         self.id = 0
         self.contexts: dict[int, Context] = {}
         self.stopping = threading.Event()
@@ -99,13 +74,13 @@ class Node:
                 self._leave()
 
     def _one_message(self) -> bool:
-        received = self._call(self.client.PullMessages, PullMessagesRequest(node=self._proto()))
-        if not received.messages_list:
+        announced = self.patient.announced(self.id)
+        if announced is None:
             return False
-        run = received.messages_list[0].metadata.run_id
-        message = self._fetch(run, received.message_object_trees[0])
+        message = self._fetch(announced)
         if message is None:
             return True
+        run = announced.run_id
         context = self.contexts.setdefault(
             run, Context(run_id=run, node_id=self.id, node_config=self.config, state=RecordDict(), run_config={})
         )
@@ -119,60 +94,30 @@ class Node:
         self.say(what + ("" if sent else "; the server no longer waits for it"))
         return True
 
-    def _fetch(self, run: int, object_tree: Any) -> Message | None:
-        """The message whose parts a tree names; None if they are gone."""
-        pull = make_pull_object_fn_protobuf(
-            lambda request: self._call(self.client.PullObject, request), self._proto(), run
-        )
-        confirm = make_confirm_message_received_fn_protobuf(
-            lambda request: self._call(self.client.ConfirmMessageReceived, request), self._proto(), run
-        )
+    def _fetch(self, announced: AnnouncedMessage) -> Message | None:
+        """None if its parts are gone."""
         try:
-            parts = pull_objects(
-                [part.object_id for part in iterate_object_tree(object_tree)],
-                pull_object_fn=pull,
-                max_time=60.0,
-                initial_backoff=0.05,
-                backoff_cap=1.0,
-            )
-            confirm(object_tree.object_id)
+            return self.patient.fetch(self.id, announced)
         except (ObjectPullError, _Refused):
             return None
-        message = inflate_object_from_contents(object_tree.object_id, parts)
-        assert isinstance(message, Message)
-        message.metadata.__dict__["_message_id"] = object_tree.object_id
-        return message
 
     def _send(self, run: int, reply: Message, seconds: float) -> bool:
         """Whether the server took it: a run may have ended meanwhile, or gone on without this site."""
         if reply.metadata.ttl <= 0:
             return False
-        reply.metadata.__dict__["_message_id"] = reply.object_id
-        with no_object_id_recompute():
-            request = PushMessagesRequest(
-                node=self._proto(),
-                messages_list=[message_to_proto(remove_content_from_message(reply))],
-                message_object_trees=[get_object_tree(reply)],
-                clientapp_runtime_list=[seconds],
-            )
-            try:
-                taken = self._call(self.client.PushMessages, request)
-                push = make_push_object_fn_protobuf(
-                    lambda request: self._call(self.client.PushObject, request), self._proto(), run, taken.session_id
-                )
-                push_objects(get_all_nested_objects(reply), push, object_ids_to_push=set(taken.objects_to_push))
-            except (ObjectPushError, _Refused):
-                return False
+        try:
+            self.patient.send(self.id, run, reply, seconds)
+        except (ObjectPushError, _Refused):
+            return False
         return True
 
     # Being known to the server -------------------------------------------------------------------------------------
 
     def _activate(self) -> None:
         ends = time.monotonic() + 2.5 * HEARTBEAT
-        request = ActivateNodeRequest(public_key=self.public_key, heartbeat_interval=HEARTBEAT)
         while True:
             try:
-                self.id = self._call(self.client.ActivateNode, request).node_id
+                self.id = self.patient.activate(self.public_key, HEARTBEAT)
                 break
             except (_Refused, Unknown) as refused:
                 # The server may still believe that this site, killed a moment ago, is there.
@@ -189,31 +134,26 @@ class Node:
         """Leave under the number this site had when it was last here; whether the server accepted that."""
         try:
             before = int((self.folder.path / "node.id").read_text())
-            self._call(self.client.DeactivateNode, DeactivateNodeRequest(node_id=before))
+            self.patient.deactivate(before)
         except (OSError, ValueError, _Refused, Unknown):
             return False
         return True
 
     def _leave(self) -> None:
         with suppress(httpx.HTTPError, ValueError):  # else the server will notice
-            self.client.DeactivateNode(DeactivateNodeRequest(node_id=self.id))
+            self.fleet.deactivate(self.id)
 
     def _beat(self) -> None:
         while not self.stopping.wait(HEARTBEAT * 0.4):
             with suppress(httpx.HTTPError, ValueError):  # the loop that asks for work deals with it
-                self.client.SendNodeHeartbeat(
-                    SendNodeHeartbeatRequest(node=self._proto(), heartbeat_interval=HEARTBEAT)
-                )
+                self.fleet.beat(self.id, HEARTBEAT)
 
-    def _proto(self) -> NodeProto:
-        return NodeProto(node_id=self.id)
-
-    def _call(self, call: Callable[[Any], T], request: Any) -> T:
+    def _call(self, request: Callable[[Any], Any], argument: Any) -> Any:
         """Until the server answers: it may be away for as long as it likes."""
         wait, said = 0.1, False
         while True:
             try:
-                return call(request)
+                return request(argument)
             except httpx.HTTPStatusError as error:
                 status = error.response.status_code
                 if status == httpx.codes.UNAUTHORIZED:

@@ -5,9 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from flwr.app import Message, RecordDict
-from flwr.serverapp import Grid
-
+from perinvfl.flower.adapter.messages import Grid, Message, RecordDict
 from perinvfl.flower.codec import Rejected, size
 from perinvfl.flower.grid import SitesGrid
 

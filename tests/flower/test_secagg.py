@@ -7,12 +7,12 @@ import pytest
 import torch
 from flower.inprocess import InProcess
 from flower.test_parity import deploy, simulate, trial_of
-from flwr.app import RecordDict
-from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key, Stage
 
 from perinvfl.core import tree
 from perinvfl.errors import UserError
 from perinvfl.flower import secagg
+from perinvfl.flower.adapter.messages import RecordDict
+from perinvfl.flower.adapter.secagg import RECORD_KEY_CONFIGS, Key, Stage
 from perinvfl.flower.codec import Rejected
 from perinvfl.flower.settings import FederationSettings, check_together
 from perinvfl.flower.transport import Answer
@@ -149,4 +149,4 @@ def test_masks_are_a_stream_of_their_secret() -> None:
     numbers = numpy.array([-9.0, -8.0, 0.0, 1e-7, 8.0, 9.0], dtype=numpy.float32)
     assert secagg.quantize(numbers, 8.0, 2**29).tolist() == [0, 0, 2**28, 2**28 + 3, 2**29, 2**29]
     with pytest.raises(Rejected, match="not a masked update"):
-        secagg._decode(RecordDict(), 3)
+        secagg.decode_masked(RecordDict(), 3)

@@ -11,28 +11,39 @@ The risk travels as the last entry of the vector, so that of the risks too only 
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
-from flwr.client.mod.secure_aggregation.secaggplus_mod import (
-    SecAggPlusState,
-    _setup,
-    _share_keys,
-    check_configs,
-    check_stage,
-)
-from flwr.client.mod.secure_aggregation.secaggplus_mod import _unmask as _give_shares
-from flwr.common.secure_aggregation.crypto.shamir import combine_shares
-from flwr.common.secure_aggregation.crypto.symmetric_encryption import decrypt, generate_shared_key
-from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, RECORD_KEY_STATE, Key, Stage
-from flwr.common.secure_aggregation.secaggplus_utils import share_keys_plaintext_separate
-from flwr.supercore.primitives.asymmetric import bytes_to_private_key, bytes_to_public_key
 
 from perinvfl.core.tree import Params
+from perinvfl.flower.adapter.messages import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
+from perinvfl.flower.adapter.secagg import (
+    RECORD_KEY_CONFIGS,
+    Key,
+    SecAggPlusState,
+    Stage,
+    agree_on_key,
+    combine_shares,
+    enter_stage,
+    give_unmasking_shares,
+    keep_state,
+    make_keys,
+    open_key_shares,
+    share_keys,
+)
 from perinvfl.flower.codec import FLAT, TASK, TOLD, UPDATE, Rejected
 from perinvfl.flower.transport import Answer, Transport
 
@@ -54,26 +65,20 @@ def masking(message: Message, context: Context, call_next: Callable[[Message, Co
     """A mod: what a site answers in each stage. Messages without a stage pass through."""
     if message.metadata.message_type != MessageType.TRAIN or RECORD_KEY_CONFIGS not in message.content.config_records:
         return call_next(message, context)
-    kept = context.state.config_records.get(RECORD_KEY_STATE, ConfigRecord({}))
-    state = SecAggPlusState(**kept)
-    configs = message.content.config_records[RECORD_KEY_CONFIGS]
-    check_stage(state.current_stage, configs)
-    state.current_stage = str(configs.pop(Key.STAGE))
-    check_configs(state.current_stage, configs)
+    state, configs = enter_stage(message, context)
     content = RecordDict()
     told: dict[str, Any] = {}
     if state.current_stage == Stage.SETUP:
-        state.nid = message.metadata.dst_node_id
-        told = _setup(state, configs)
+        told = make_keys(state, configs, message.metadata.dst_node_id)
     elif state.current_stage == Stage.SHARE_KEYS:
-        told = _share_keys(state, configs)
+        told = share_keys(state, configs)
     elif state.current_stage == Stage.COLLECT_MASKED_VECTORS:
         seen = bool(message.content.config_records[TASK].get("risks_seen", False))
         content = _masked(state, configs, call_next(message, context).content, seen)
     else:
         _check_unmasking(state, configs)
-        told = _give_shares(state, configs)
-    context.state.config_records[RECORD_KEY_STATE] = ConfigRecord(state.to_dict())
+        told = give_unmasking_shares(state, configs)
+    keep_state(context, state)
     content[RECORD_KEY_CONFIGS] = ConfigRecord(told)
     return Message(content, reply_to=message)
 
@@ -86,27 +91,26 @@ def _masked(state: SecAggPlusState, configs: ConfigRecord, upload: RecordDict, s
     if not seen:
         told.pop("risk", None)
     vector = quantize(numpy.append(update, numpy.float32(risk)), state.clipping_range, state.target_range)
-    others: list[int] = []
-    sources: Any = configs[Key.SOURCE_LIST]
-    ciphertexts: Any = configs[Key.CIPHERTEXT_LIST]
-    for source, ciphertext in zip(sources, ciphertexts, strict=True):
-        sender, receiver, seed_share, key_share = share_keys_plaintext_separate(
-            decrypt(state.ss2_dict[source], ciphertext)
-        )
-        if sender != source or receiver != state.nid:
-            raise ValueError("a share of a key is not from or not for whom it should be")
-        state.rd_seed_share_dict[source], state.sk1_share_dict[source] = seed_share, key_share
-        others.append(source)
+    others = _keep_key_shares(state, configs)
     if len(others) + 1 < state.threshold:
         raise ValueError("too few sites take part for their updates to be hidden")
     vector = vector + mask(state.rd_seed, vector.size)
     for other in others:
-        shared = generate_shared_key(
-            bytes_to_private_key(state.sk1), bytes_to_public_key(state.public_keys_dict[other][0])
-        )
-        pairwise = mask(shared, vector.size)
+        pairwise = mask(agree_on_key(state.sk1, state.public_keys_dict[other][0]), vector.size)
         vector = vector + pairwise if state.nid > other else vector - pairwise
     return RecordDict({MASKED: ArrayRecord({"vector": _encode(vector)}), TOLD: MetricRecord(told)})
+
+
+def _keep_key_shares(state: SecAggPlusState, configs: ConfigRecord) -> list[int]:
+    """Keep the shares that the others sent in the stage before; who they are."""
+    sources: Any = configs[Key.SOURCE_LIST]
+    ciphertexts: Any = configs[Key.CIPHERTEXT_LIST]
+    for source, ciphertext in zip(sources, ciphertexts, strict=True):
+        shares = open_key_shares(state.ss2_dict[source], ciphertext)
+        if shares.sender != source or shares.receiver != state.nid:
+            raise ValueError("a share of a key is not from or not for whom it should be")
+        state.rd_seed_share_dict[source], state.sk1_share_dict[source] = shares.seed, shares.key
+    return list(sources)
 
 
 def _check_unmasking(state: SecAggPlusState, configs: ConfigRecord) -> None:
@@ -140,104 +144,131 @@ def collect(
 
     size: numbers in a vector, the risk included.
     """
-    node = {client: post.node(client) for client in questions}
-    client_of = {number: client for client, number in node.items()}
-    threshold = len(questions) // 2 + 1
-    target = 2 ** (31 - max(1, math.ceil(math.log2(len(questions)))))  # the sum must stay below the modulus
-    left_out: dict[int, Rejected] = {}
+    secure = SecureSum(post, questions, round, timeout, clipping_range, size)
+    public_keys = secure.setup()
+    key_shares = secure.share_keys(public_keys)
+    vectors, told = secure.collect_masked_vectors(key_shares, heard)
+    total = secure.unmask(vectors, public_keys, took_part=key_shares)
+    mean = total.astype(numpy.float64) * (2 * clipping_range / secure.target) / len(vectors) - clipping_range
+    return mean, told, secure.left_out
 
-    def stage(
-        told: dict[int, dict[str, Any]], name: str, notify: Callable[[int], None] | None = None
-    ) -> dict[int, RecordDict]:
-        contents = {}
-        for client, fields in told.items():
-            content = questions[client] if name == Stage.COLLECT_MASKED_VECTORS else RecordDict()
-            content[RECORD_KEY_CONFIGS] = ConfigRecord({Key.STAGE: name, **fields})
-            contents[client] = content
-        answers = post.ask(MessageType.TRAIN, contents, round, timeout, notify)
-        fine = {}
+
+@dataclass
+class SecureSum:
+    """One sum, as the server forms it: four stages, in each a question to every site that answered the one before."""
+
+    post: Transport
+    questions: dict[int, RecordDict]
+    round: int
+    timeout: float
+    clipping_range: float
+    size: int
+    left_out: dict[int, Rejected] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        count = len(self.questions)
+        self.node = {client: self.post.node(client) for client in self.questions}
+        self.client_of = {number: client for client, number in self.node.items()}
+        self.threshold = count // 2 + 1
+        self.target = 2 ** (31 - max(1, math.ceil(math.log2(count))))  # the sum must stay below the modulus
+
+    def setup(self) -> dict[int, list[Any]]:
+        """Stage 1: the two public keys of each site, by node."""
+        fields = {
+            Key.SAMPLE_NUMBER: len(self.questions),
+            Key.SHARE_NUMBER: len(self.questions),
+            Key.THRESHOLD: self.threshold,
+            Key.CLIPPING_RANGE: float(self.clipping_range),
+            Key.TARGET_RANGE: self.target,
+            Key.MOD_RANGE: MODULUS,
+            Key.MAX_WEIGHT: 1.0,
+        }
+        answers = self._ask(Stage.SETUP, dict.fromkeys(self.questions, fields))
+        return {
+            self.node[client]: _fields(answer, Key.PUBLIC_KEY_1, Key.PUBLIC_KEY_2) for client, answer in answers.items()
+        }
+
+    def share_keys(self, public_keys: dict[int, list[Any]]) -> dict[int, dict[str, Any]]:
+        """Stage 2: all public keys to each site; what the sites have for each other, encrypted, by whom it is for."""
+        keys = {str(number): pair for number, pair in public_keys.items()}
+        answers = self._ask(Stage.SHARE_KEYS, {self.client_of[number]: dict(keys) for number in public_keys})
+        letters: dict[int, list[tuple[int, bytes]]] = {self.node[client]: [] for client in answers}
         for client, answer in answers.items():
+            for to, letter in zip(*_fields(answer, Key.DESTINATION_LIST, Key.CIPHERTEXT_LIST), strict=True):
+                if to in letters:
+                    letters[to].append((self.node[client], letter))
+        return {
+            self.client_of[to]: {Key.SOURCE_LIST: [s for s, _ in sent], Key.CIPHERTEXT_LIST: [text for _, text in sent]}
+            for to, sent in letters.items()
+        }
+
+    def collect_masked_vectors(
+        self, key_shares: dict[int, dict[str, Any]], heard: Callable[[int], None] | None
+    ) -> tuple[dict[int, Any], dict[int, dict[str, Any]]]:
+        """Stage 3: the shares on to whom they are for, together with the question; the masked vectors, and the rest."""
+        answers = self._ask(Stage.COLLECT_MASKED_VECTORS, key_shares, heard)
+        vectors, told = {}, {}
+        for client, answer in answers.items():
+            try:
+                vectors[client], told[client] = decode_masked(answer, self.size)
+            except Rejected as why:
+                self.left_out[client] = why
+        if len(vectors) < self.threshold:
+            usable = f"{len(vectors)} usable answers of {len(self.questions)}"
+            raise TooFew(f"{usable}, and {self.threshold} are needed", self.left_out)
+        return vectors, told
+
+    def unmask(self, vectors: dict[int, Any], public_keys: dict[int, list[Any]], took_part: Collection[int]) -> Any:
+        """Stage 4: what takes the masks off, which is the own seeds of who counts and the keys of who dropped out."""
+        active = [self.node[client] for client in took_part if client in vectors]
+        dead = [self.node[client] for client in took_part if client not in vectors]
+        lists = {Key.ACTIVE_NODE_ID_LIST: active, Key.DEAD_NODE_ID_LIST: dead}
+        answers = self._ask(Stage.UNMASK, {client: dict(lists) for client in vectors})
+        secrets = self._combine(answers, active + dead)
+        total = numpy.zeros(self.size, dtype=numpy.uint32)
+        for vector in vectors.values():
+            total = total + vector
+        for number in active:
+            total = total - mask(secrets[number], self.size)
+        for number in dead:
+            for other in active:  # the masks it would have cancelled
+                pairwise = mask(agree_on_key(secrets[number], public_keys[other][0]), self.size)
+                total = total + pairwise if number > other else total - pairwise
+        return total
+
+    def _combine(self, answers: dict[int, RecordDict], numbers: list[int]) -> dict[int, bytes]:
+        """The secret of each of these nodes, from the shares that came back."""
+        shares: dict[int, list[bytes]] = {number: [] for number in numbers}
+        for answer in answers.values():
+            for owner, share in zip(*_fields(answer, Key.NODE_ID_LIST, Key.SHARE_LIST), strict=True):
+                if owner in shares:
+                    shares[owner].append(share)
+        for collected in shares.values():
+            if len(collected) < self.threshold:
+                raise TooFew(f"{len(collected)} shares of a secret came back, and {self.threshold} are needed", {})
+        return {number: combine_shares(collected) for number, collected in shares.items()}
+
+    def _ask(
+        self, stage: str, fields: dict[int, dict[str, Any]], heard: Callable[[int], None] | None = None
+    ) -> dict[int, RecordDict]:
+        """One stage: these fields to these sites, and the answers that have what the stage asks for."""
+        contents = {}
+        for client, given in fields.items():
+            content = self.questions[client] if stage == Stage.COLLECT_MASKED_VECTORS else RecordDict()
+            content[RECORD_KEY_CONFIGS] = ConfigRecord({Key.STAGE: stage, **given})
+            contents[client] = content
+        fine = {}
+        for client, answer in self.post.ask(MessageType.TRAIN, contents, self.round, self.timeout, heard).items():
             if isinstance(answer, Rejected):
-                left_out[client] = answer
-            elif any(key not in answer.config_records.get(RECORD_KEY_CONFIGS, {}) for key in GIVEN[name]):
-                left_out[client] = Rejected(f"does not give what stage {name} asks for")
+                self.left_out[client] = answer
+            elif any(key not in answer.config_records.get(RECORD_KEY_CONFIGS, {}) for key in GIVEN[stage]):
+                self.left_out[client] = Rejected(f"does not give what stage {stage} asks for")
             else:
                 fine[client] = answer
-        if len(fine) < threshold:
-            why = f"{len(fine)} of {len(questions)} sites answered in stage {name}, and {threshold} are needed"
-            raise TooFew(why, left_out)
+        if len(fine) < self.threshold:
+            answered = f"{len(fine)} of {len(self.questions)} sites answered in stage {stage}"
+            raise TooFew(f"{answered}, and {self.threshold} are needed", self.left_out)
         return fine
-
-    setup = {
-        Key.SAMPLE_NUMBER: len(questions),
-        Key.SHARE_NUMBER: len(questions),
-        Key.THRESHOLD: threshold,
-        Key.CLIPPING_RANGE: float(clipping_range),
-        Key.TARGET_RANGE: target,
-        Key.MOD_RANGE: MODULUS,
-        Key.MAX_WEIGHT: 1.0,
-    }
-    introduced = stage(dict.fromkeys(questions, setup), Stage.SETUP)
-    keys = {node[client]: _fields(answer, Key.PUBLIC_KEY_1, Key.PUBLIC_KEY_2) for client, answer in introduced.items()}
-    addressed = {str(number): pair for number, pair in keys.items()}
-    shared = stage({client: dict(addressed) for client in introduced}, Stage.SHARE_KEYS)
-    letters: dict[int, list[tuple[int, bytes]]] = {node[client]: [] for client in shared}
-    for client, answer in shared.items():
-        for to, letter in zip(*_fields(answer, Key.DESTINATION_LIST, Key.CIPHERTEXT_LIST), strict=True):
-            if to in letters:
-                letters[to].append((node[client], letter))
-    forwarded = {
-        client_of[to]: {Key.SOURCE_LIST: [s for s, _ in sent], Key.CIPHERTEXT_LIST: [text for _, text in sent]}
-        for to, sent in letters.items()
-    }
-    answers = stage(forwarded, Stage.COLLECT_MASKED_VECTORS, heard)
-    vectors, told = {}, {}
-    for client, answer in answers.items():
-        try:
-            vectors[client], told[client] = _decode(answer, size)
-        except Rejected as why:
-            left_out[client] = why
-    if len(vectors) < threshold:
-        raise TooFew(f"{len(vectors)} usable answers of {len(questions)}, and {threshold} are needed", left_out)
-    total = numpy.zeros(size, dtype=numpy.uint32)
-    for vector in vectors.values():
-        total = total + vector
-    total = _unmask(total, stage, {c: node[c] for c in shared}, set(vectors), threshold, keys)
-    mean = total.astype(numpy.float64) * (2 * clipping_range / target) / len(vectors) - clipping_range
-    return mean, told, left_out
-
-
-def _unmask(
-    total: Any,
-    stage: Callable[..., dict[int, RecordDict]],
-    took_part: dict[int, int],
-    counted: set[int],
-    threshold: int,
-    keys: dict[int, list[Any]],
-) -> Any:
-    """Ask those who are left for what takes the masks off: the own seeds of who counts, the keys of who dropped out."""
-    active = [number for client, number in took_part.items() if client in counted]
-    dead = [number for client, number in took_part.items() if client not in counted]
-    lists = {Key.ACTIVE_NODE_ID_LIST: active, Key.DEAD_NODE_ID_LIST: dead}
-    answers = stage({client: dict(lists) for client in counted}, Stage.UNMASK)
-    shares: dict[int, list[bytes]] = {number: [] for number in took_part.values()}
-    for answer in answers.values():
-        for owner, share in zip(*_fields(answer, Key.NODE_ID_LIST, Key.SHARE_LIST), strict=True):
-            if owner in shares:
-                shares[owner].append(share)
-    for number, collected in shares.items():
-        if len(collected) < threshold:
-            raise TooFew(f"{len(collected)} shares of a secret came back, and {threshold} are needed", {})
-        secret = combine_shares(collected)
-        if number in active:
-            total = total - mask(secret, total.size)
-            continue
-        for other in active:  # the masks it would have cancelled
-            pairwise = mask(
-                generate_shared_key(bytes_to_private_key(secret), bytes_to_public_key(keys[other][0])), total.size
-            )
-            total = total + pairwise if number > other else total - pairwise
-    return total
 
 
 def unflatten(vector: Any, like: Params) -> tuple[Params, float]:
@@ -265,7 +296,8 @@ def _encode(vector: Any) -> Array:
     return Array(dtype=UNSIGNED, shape=vector.shape, stype=UNSIGNED, data=vector.astype("<u4").tobytes())
 
 
-def _decode(answer: RecordDict, size: int) -> tuple[Any, dict[str, Any]]:
+def decode_masked(answer: RecordDict, size: int) -> tuple[Any, dict[str, Any]]:
+    """The masked vector of one site and what it told besides, or `Rejected`."""
     if MASKED not in answer.array_records or set(answer.array_records[MASKED].keys()) != {"vector"}:
         raise Rejected("is not a masked update")
     array = answer.array_records[MASKED]["vector"]

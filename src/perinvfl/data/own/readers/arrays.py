@@ -1,0 +1,137 @@
+"""Arrays: NumPy archives, safetensors, and what a program hands over directly."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from perinvfl.data.own.readers.columns import ALL, Column, names_in
+from perinvfl.data.own.readers.libraries import need
+from perinvfl.data.own.rows import BadData, Columns, Fault, Found, name_of
+from perinvfl.errors import UserError
+
+ARRAYS = (".npz", ".safetensors")
+
+
+def read_arrays(path: Path) -> dict[str, Any]:
+    """All arrays of a file by name: NumPy's of an .npz, tensors of a .safetensors."""
+    if path.suffix.lower() == ".npz":
+        numpy = need("numpy", "tables", "A NumPy archive")
+        try:
+            with numpy.load(path, allow_pickle=False) as archive:
+                return {name: archive[name] for name in archive.files}
+        except Exception as error:  # zipfile, zlib and numpy each have their own
+            raise UserError(f"{path} is not a NumPy archive of plain arrays ({error}).") from None
+    load = need("safetensors.torch", "tables", "A safetensors file").load_file
+    try:
+        return load(path)
+    except Exception as error:
+        raise UserError(f"{path} is not a safetensors file ({error}).") from None
+
+
+def read_npz(path: Path, columns: Columns) -> Found:
+    return from_arrays("NumPy archive", str(path), _array_roles(path, read_arrays(path), columns))
+
+
+def read_safetensors(path: Path, columns: Columns) -> Found:
+    return from_arrays("safetensors file", str(path), _array_roles(path, read_arrays(path), columns))
+
+
+def _array_roles(path: Path, arrays: dict[str, Any], columns: Columns) -> dict[str, Any]:
+    """The arrays under the names x, y, client, context and features; a name in the settings stands for another."""
+    default = Columns()
+    wanted = {"x": "x", "y": columns.label if columns.label != default.label else "y"}
+    optional = {"client": columns.client, "context": columns.context, "features": "features"}
+    faults = [
+        Fault("", "", f'there is no array "{name}"; there are {", ".join(arrays)}')
+        for name in [*wanted.values(), *(n for n in (columns.client, columns.context) if n not in (*default, ""))]
+        if name not in arrays
+    ]
+    if columns.features or columns.ignore:
+        faults.append(Fault("", "", "features and ignore choose columns of a table, and this file holds arrays"))
+    if faults:
+        raise BadData(str(path), faults)
+    return {role: arrays[name] for role, name in {**wanted, **optional}.items() if name in arrays}
+
+
+def from_arrays(kind: str, name: str, arrays: dict[str, Any]) -> Found:
+    """x [n, ...], y [n], and perhaps client [n], context [n] and features (names), as arrays, tensors or lists."""
+    x = numbers_of("x", arrays["x"], name)
+    if x.ndim < 2 or not x.shape[0] or 0 in x.shape:
+        raise BadData(
+            name, [Fault("", "x", f"has shape {list(x.shape)}; it must be [rows, ...] with at least one row")]
+        )
+    n = x.shape[0]
+    lists: dict[str, list[Any]] = {}
+    for role in ("y", "client", "context"):
+        values = _plain(name, role, arrays[role]) if role in arrays else [ALL] * n
+        if len(values) != n:
+            raise BadData(name, [Fault("", role, f"has {len(values)} entries for the {n} rows of x")])
+        lists[role] = values
+    places = [f"row {i + 1}" for i in range(n)]
+    finite = torch.isfinite(x.float() if x.dtype == torch.float64 else x).flatten(1)
+    bad = (~finite.all(1)).nonzero().flatten().tolist()
+    features = tuple(name_of(value) for value in _plain(name, "features", arrays.get("features", [])))
+    if not features and x.ndim == 2:
+        features = tuple(f"x{column}" for column in range(x.shape[1]))
+    if features and (x.ndim != 2 or len(features) != x.shape[1]):
+        raise BadData(
+            name, [Fault("", "features", f"names {len(features)} columns of x, whose shape is {list(x.shape)}")]
+        )
+    faults, faulty = [], set(bad)
+    for i in bad:
+        at = int((~finite[i]).nonzero()[0, 0])
+        column = features[at] if features else f"x{[int(v) for v in _unravel(at, x.shape[1:])]}"
+        faults.append(Fault(places[i], column, f"{float(x[i].flatten()[at])} is not a finite number"))
+    named = {}
+    for role in ("client", "context"):
+        named[role], wrong = names_in(role, role, [name_of(value) for value in lists[role]], places, faulty)
+        faults += [fault for _, fault in wrong]
+        faulty |= {i for rows, _ in wrong for i in rows}
+    numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in lists["y"])
+    labels: Column = (
+        torch.tensor(lists["y"], dtype=torch.float64) if numeric else [name_of(value) for value in lists["y"]]
+    )
+    return Found(
+        kind, x.nan_to_num(0.0, 0.0, 0.0), labels, named["client"], named["context"], features,
+        lambda i: places[i], tuple(faults), frozenset(faulty),
+    )  # fmt: skip
+
+
+def _unravel(flat: int, shape: Sequence[int]) -> list[int]:
+    place = []
+    for size in reversed(shape):
+        flat, rest = divmod(flat, size)
+        place.append(rest)
+    return place[::-1]
+
+
+def numbers_of(role: str, values: Any, name: str = "arrays") -> Tensor:
+    """An array, a tensor, a list or a data frame as a tensor of floats."""
+    if isinstance(values, Tensor):
+        made = values.detach().cpu()
+    else:
+        try:
+            values = values.__array__() if hasattr(values, "__array__") else values
+            made = torch.tensor(values if not hasattr(values, "dtype") else values.copy())
+        except (TypeError, ValueError, RuntimeError):
+            raise BadData(name, [Fault("", role, "is not an array of numbers")]) from None
+    if made.is_complex():
+        raise BadData(name, [Fault("", role, "holds complex numbers")])
+    return made if made.dtype == torch.float64 else made.float()
+
+
+def _plain(name: str, role: str, values: Any) -> list[Any]:
+    """One-dimensional arrays, tensors and lists as plain Python values."""
+    if hasattr(values, "to_numpy"):
+        values = values.to_numpy()
+    if hasattr(values, "tolist"):
+        values = values.tolist()
+    made = [values] if isinstance(values, str) else list(values)
+    if any(isinstance(value, list | tuple) for value in made):
+        if all(isinstance(value, list | tuple) and len(value) == 1 for value in made):
+            return [value[0] for value in made]  # [n, 1]
+        raise BadData(name, [Fault("", role, "must have one entry a row")])
+    return [value.decode() if isinstance(value, bytes) else value for value in made]

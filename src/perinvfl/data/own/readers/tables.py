@@ -1,0 +1,143 @@
+"""Tables: CSV by the standard library, Parquet by pyarrow."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from perinvfl.data.own.readers.columns import ALL, Column, names_in, numbers_in
+from perinvfl.data.own.readers.libraries import need
+from perinvfl.data.own.readers.roles import column_roles
+from perinvfl.data.own.rows import BadData, Columns, Fault, Found, name_of
+from perinvfl.errors import UserError
+
+TABLES = (".csv", ".tsv", ".parquet", ".pq")
+
+
+class Cells(NamedTuple):
+    """A table as it stands."""
+
+    kind: str
+    header: list[str]
+    columns: dict[str, Column]
+    places: list[str]  # how a person would call each row
+    ragged: list[tuple[int, Fault]]  # rows with a cell too many or too few
+
+
+def read_csv(path: Path, columns: Columns) -> Found:
+    cells = csv_cells(path)
+    roles = column_roles(path, cells.header, columns)
+    if not cells.places:
+        raise BadData(str(path), [Fault("", "", "there is no row below the names of the columns")])
+    return _table(cells, roles)
+
+
+def csv_cells(path: Path) -> Cells:
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            first = file.readline()
+            file.seek(0)
+            reader = csv.reader(file, delimiter=_delimiter(first, path), strict=True)
+            lines = [(reader.line_num, row) for row in reader if row]
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start}).") from None
+    except csv.Error as error:
+        raise BadData(str(path), [Fault(f"line {reader.line_num}", "", f"is not CSV: {error}")]) from None
+    if not lines:
+        raise BadData(str(path), [Fault("", "", "the file is empty; the first line must name the columns")])
+    header = [name.strip() for name in lines[0][1]]
+    body = lines[1:]
+    ragged = [
+        (i, Fault(f"line {line}", "", f"has {len(row)} cells where the first line names {len(header)} columns"))
+        for i, (line, row) in enumerate(body)
+        if len(row) != len(header)
+    ]
+    blank = [""] * len(header)
+    whole = [row if len(row) == len(header) else blank for _, row in body]
+    columns: dict[str, Column] = {name: [row[at] for row in whole] for at, name in enumerate(header)}
+    return Cells("CSV table", header, columns, [f"line {line}" for line, _ in body], ragged)
+
+
+def _delimiter(first: str, path: Path) -> str:
+    if path.suffix.lower() == ".tsv":
+        return "\t"
+    return max((",", ";", "\t"), key=first.count)  # the first of equals
+
+
+def read_parquet(path: Path, columns: Columns) -> Found:
+    arrow, table = _parquet(path)
+    roles = column_roles(path, list(table.column_names), columns)
+    if not table.num_rows:
+        raise BadData(str(path), [Fault("", "", "the table has no row")])
+    return _table(_parquet_cells(arrow, table, [*roles.features, roles.label, roles.client, roles.context]), roles)
+
+
+def _parquet(path: Path) -> tuple[Any, Any]:
+    arrow = need("pyarrow", "tables", "A Parquet table")
+    try:
+        return arrow, need("pyarrow.parquet", "tables", "A Parquet table").read_table(path)
+    except arrow.ArrowException as error:
+        raise UserError(f"{path} is not a Parquet file: {str(error).splitlines()[0]}") from None
+
+
+def _parquet_cells(arrow: Any, table: Any, used: Sequence[str]) -> Cells:
+    columns = {name: _parquet_column(arrow, table.column(name)) for name in table.column_names if name in used}
+    return Cells("Parquet table", list(table.column_names), columns, [f"row {i + 1}" for i in range(len(table))], [])
+
+
+def _parquet_column(arrow: Any, column: Any) -> Column:
+    """Numbers without gaps as a tensor, anything else as text; a missing value is an empty text."""
+    kind = column.type
+    numeric = arrow.types.is_integer(kind) or arrow.types.is_floating(kind) or arrow.types.is_boolean(kind)
+    if numeric and not column.null_count:
+        return torch.tensor(column.cast(arrow.float64()).to_numpy(), dtype=torch.float64)
+    return ["" if value is None else name_of(value) for value in column.to_pylist()]
+
+
+def read_features(path: Path, features: Sequence[str]) -> Tensor:
+    """[n, columns] the named columns of a table, in that order; others are passed over."""
+    parquet = path.suffix.lower() in (".parquet", ".pq")
+    cells = _parquet_cells(*_parquet(path), features) if parquet else csv_cells(path)
+    missing = [name for name in features if name not in cells.header]
+    if missing:
+        raise UserError(f"{path} has no column {missing[0]}; the model takes {', '.join(features)}.")
+    faults, skip = [fault for _, fault in cells.ragged], {i for i, _ in cells.ragged}
+    faults += [Fault("", name, "stands twice") for name in features if cells.header.count(name) > 1]
+    columns = []
+    for name in features:
+        numbers, wrong = numbers_in(name, cells.columns[name], cells.places, skip)
+        columns.append(numbers)
+        faults += [fault for _, fault in wrong]
+    if faults:
+        raise BadData(str(path), faults)
+    return torch.stack(columns, 1).float()
+
+
+def _table(table: Cells, roles: Columns) -> Found:
+    cells, places, ragged = table.columns, table.places, table.ragged
+    faults, faulty = [fault for _, fault in ragged], {i for i, _ in ragged}
+    columns = []
+    for name in roles.features:
+        numbers, wrong = numbers_in(name, cells[name], places, faulty)
+        columns.append(numbers)
+        faults += [fault for _, fault in wrong]
+        faulty |= {i for rows, _ in wrong for i in rows}
+    named = {}
+    for role, name in (("client", roles.client), ("context", roles.context)):
+        named[role], wrong = names_in(role, name, cells[name] if name else [ALL] * len(places), places, faulty)
+        faults += [fault for _, fault in wrong]
+        faulty |= {i for rows, _ in wrong for i in rows}
+    return Found(
+        kind=table.kind,
+        x=torch.stack(columns, 1),
+        labels=cells[roles.label],
+        client=named["client"],
+        context=named["context"],
+        features=roles.features,
+        place=lambda i: places[i],
+        faults=tuple(faults),
+        faulty=frozenset(faulty),
+    )

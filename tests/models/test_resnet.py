@@ -22,7 +22,7 @@ from perinvfl.engine.simulation import Simulation, Training
 from perinvfl.errors import UserError
 from perinvfl.learning.problem import autograd_gradient
 from perinvfl.models import ModelSettings, build_model, mix_statistics, resnet18
-from perinvfl.models.resnet import IMAGENET_DEVIATION, IMAGENET_MEAN, _convolve_by_products, parameter_shapes
+from perinvfl.models.resnet import IMAGENET_DEVIATION, IMAGENET_MEAN, convolve_by_products, parameter_shapes
 
 TINY = DrawnSettings(train_per_client=12, test_per_client=5, birds=24, backgrounds=60, size=32)
 
@@ -172,14 +172,14 @@ def test_both_executors_agree(norm: str, convolution: str, rounds: int) -> None:
     loop, vmap = (simulate(executor, model, federations, rounds) for executor in ("loop", "vmap"))
     for ours, theirs in (
         (loop.server.params, vmap.server.params),
-        (loop._personal_for(loop.everyone), vmap._personal_for(vmap.everyone)),
-        (loop._global_for(loop.everyone), vmap._global_for(vmap.everyone)),
+        (loop.models_of("personal", loop.everyone), vmap.models_of("personal", vmap.everyone)),
+        (loop.models_of("global", loop.everyone), vmap.models_of("global", vmap.everyone)),
     ):
         assert ours.keys() == theirs.keys()
         for name in ours:
             torch.testing.assert_close(ours[name], theirs[name], rtol=2e-4, atol=2e-4)
     if norm == "batch":
-        assert "bn1.running_var" in loop._personal_for(loop.everyone)
+        assert "bn1.running_var" in loop.models_of("personal", loop.everyone)
         assert "bn1.running_var" not in loop.server.params  # never trained, sent or averaged as a parameter
 
 
@@ -217,7 +217,7 @@ def test_the_global_model_predicts_with_statistics_of_all_clients() -> None:
     federation = drawn_federation(TINY, 0)
     model = ModelSettings(kind="resnet18", width=4, norm="batch")
     simulation = Simulation([FedAvg()], [federation], [0], Training(batch_size=4, device="cpu"), model)
-    used = simulation._global_for(simulation.everyone)
+    used = simulation.models_of("global", simulation.everyone)
     assert torch.equal(used["bn1.running_mean"][0, 0], used["bn1.running_mean"][0, 3])
     params = {name: leaf[0] for name, leaf in simulation.server.params.items()}
     assert simulation.model.statistics is not None
@@ -294,7 +294,7 @@ def test_products_have_second_derivatives_too() -> None:
     h, weight = (torch.randn(shape, generator=source, dtype=torch.float64) for shape in ((2, 5, 5, 3), (4, 3, 3, 3)))
 
     def by_products(h: Tensor, weight: Tensor) -> Tensor:
-        return _convolve_by_products(h, weight, 1)
+        return convolve_by_products(h, weight, 1)
 
     def by_library(h: Tensor, weight: Tensor) -> Tensor:
         return F.conv2d(h.permute(0, 3, 1, 2), weight, padding=1).permute(0, 2, 3, 1)

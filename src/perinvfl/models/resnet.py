@@ -44,7 +44,7 @@ def resnet18(
 ) -> Model:
     shapes = parameter_shapes(outputs, width, stem)
     dtype = arithmetic(precision)
-    convolve = _convolve_by_products if convolution == "products" else _convolve_by_library
+    convolve = convolve_by_products if convolution == "products" else _convolve_by_library
     given = read_weights(Path(weights), shapes) if weights else {}
 
     def init(generator: Generator) -> Params:
@@ -146,7 +146,7 @@ def _convolve_by_library(h: Tensor, weight: Tensor, stride: int) -> Tensor:
     return F.conv2d(h.permute(0, 3, 1, 2), weight, stride=stride, padding=weight.shape[-1] // 2).permute(0, 2, 3, 1)
 
 
-def _convolve_by_products(h: Tensor, weight: Tensor, stride: int) -> Tensor:
+def convolve_by_products(h: Tensor, weight: Tensor, stride: int) -> Tensor:
     """The same as one matrix product over all patches.
 
     Under vmap a convolution becomes one with as many groups as there are models, which libraries do slowly; a product

@@ -26,7 +26,7 @@ from perinvfl.engine.environment import environment
 from perinvfl.engine.simulation import Simulation, fastest, time_executors
 from perinvfl.errors import UserError
 from perinvfl.learning.groups import balanced_accuracy
-from perinvfl.models.own_model import shapes_checksum
+from perinvfl.models.torch_module import shapes_checksum
 from perinvfl.runs.experiment import Experiment, read_experiment
 from perinvfl.runs.records import CHECKPOINT, Run, Writer, pack, read_run, run_id
 from perinvfl.runs.search import batch_trials, search

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from commands import perinvfl
 from torch import Tensor, nn
 
 from perinvfl.algorithms import PerInvFL
@@ -16,7 +15,8 @@ from perinvfl.engine.executors import Loop
 from perinvfl.engine.simulation import Simulation, Training
 from perinvfl.errors import UserError
 from perinvfl.models import Model, ModelSettings, build_model, module
-from perinvfl.models.own_model import shapes_checksum
+from perinvfl.models.torch_module import shapes_checksum
+from tests.commands import perinvfl
 
 ALGORITHM = PerInvFL(local_steps=2, beta=0.5, penalty_weight=10.0)
 

@@ -1,20 +1,13 @@
-"""Views of images against slow references, and what a reference model is shown of them."""
+"""Views of images against slow references."""
 
-import dataclasses
 import math
 
 import pytest
 import torch
 
 from perinvfl.data.benchmarks.birds import BirdSettings
-from perinvfl.data.benchmarks.drawn import DrawnSettings, drawn_federation
-from perinvfl.data.benchmarks.random import random_federation
 from perinvfl.data.images import EDGE, GREY, RADII, Augmentation, augmented, in_middle, without_middle
-from perinvfl.engine.simulation import Training
 from perinvfl.errors import UserError
-from perinvfl.learning.shortcut import ContextSettings
-from perinvfl.models import ModelSettings
-from perinvfl.preparation.reference_model import _shown, infer_contexts
 
 
 def test_views_are_flips_and_shifts_mirrored_at_the_edge() -> None:
@@ -66,33 +59,7 @@ def test_what_lies_in_the_middle_cannot_be_seen_without_it() -> None:
     assert without_middle(images.float(), 0.7)[..., inside].max() < 0.1
 
 
-def test_the_reference_model_sees_borders_where_they_belong() -> None:
-    """Borders exchanged would hide the very shortcut that it is to find."""
-    birds = dict(train_per_client=12, test_per_client=4, left_over=0, holdout=4, size=16, flip=True, middle=(0.4, 0.8))
-    federation = drawn_federation(DrawnSettings(**birds), 0)  # type: ignore[arg-type]
-    assert federation.augmentation.middle == (0.4, 0.8)
-    whole = _shown(federation, ContextSettings(infer="hard"))
-    assert whole.augmentation == Augmentation(flip=True) and torch.equal(whole.train.x, federation.train.x)
-    settings = ContextSettings(infer="hard", hide_middle=0.7, reference_rounds=2)
-    part = _shown(federation, settings)
-    assert federation.validation is not None and part.validation is not None
-    assert torch.equal(part.train.x, without_middle(federation.train.x, 0.7))
-    assert torch.equal(part.validation.x, without_middle(federation.validation.x, 0.7))
-    training = Training(batch_size=4, device="cpu")
-    made = infer_contexts(federation, 0, settings, ModelSettings(kind="resnet18", width=2), training)
-    assert made.augmentation == federation.augmentation
-    assert torch.equal(made.train.x, federation.train.x)  # what trains afterwards sees all
-    assert all(torch.equal(split.x, federation.validation.x) for split in made.inferred.values())
-
-
 @pytest.mark.parametrize("middle", [(0.5,), (0.8, 0.4), (0.0, 0.5), (0.4, 2.0)])
 def test_radii_that_mean_nothing_are_refused(middle: tuple[float, ...]) -> None:
     with pytest.raises(UserError, match=r"data.middle = .*must be two radii"):
         BirdSettings(middle=middle).check("data")
-
-
-def test_a_hidden_middle_needs_images_and_one_reference_model() -> None:
-    with pytest.raises(UserError, match="these data have no middle"):
-        _shown(random_federation(clients=2, shape=(4,)), ContextSettings(infer="hard", hide_middle=0.5))
-    with pytest.raises(UserError, match="leave out hide_middle"):
-        dataclasses.replace(ContextSettings(infer="hard"), hide_middle=0.5, every=10).check("contexts")

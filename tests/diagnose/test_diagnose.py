@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from commands import tiny_file
-from planted import SITES, planted_file
 
 from perinvfl.cli import call
 from perinvfl.diagnose import diagnose, measures
+from perinvfl.diagnose.diagnosis import diagnose_client
 from perinvfl.learning import risks
 from perinvfl.runs.loaded import open_run
+from tests.commands import tiny_file
+from tests.planted import SITES, planted_file
 
 
 def trained(folder: Path, **settings: Any) -> Path:
@@ -90,10 +91,8 @@ def test_a_model_that_cannot_lean_on_the_column_is_cleared(tmp_path: Path) -> No
     assert opened.personal is not None
     for params in opened.personal:
         params["0.weight"][:, 2] = 0
-    from perinvfl.diagnose.diagnosis import _diagnose_client
-
     with torch.no_grad():
-        client = _diagnose_client(opened, 0)
+        client = diagnose_client(opened, 0)
     badge = next(column for column in client.columns if column.name == "badge")
     assert badge.differs and not badge.leans and not client.shortcuts
 

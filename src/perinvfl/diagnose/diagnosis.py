@@ -91,7 +91,7 @@ class Diagnosis:
 def diagnose(place: Path) -> Diagnosis:
     opened = open_run(place)
     with torch.no_grad():
-        clients = [_diagnose_client(opened, client) for client in range(opened.federation.clients)]
+        clients = [diagnose_client(opened, client) for client in range(opened.federation.clients)]
     told = [dataclasses.replace(client, sentences=words.say(client, opened.federation.task)) for client in clients]
     trial = opened.trial
     summary = words.summarise(told)
@@ -132,7 +132,7 @@ def _whole(name: str, split: Split, client: int) -> Samples:
     return Samples(name, False, split.x[client][real], split.y[client][real])
 
 
-def _diagnose_client(opened: LoadedRun, client: int) -> ClientDiagnosis:
+def diagnose_client(opened: LoadedRun, client: int) -> ClientDiagnosis:
     federation, params = opened.federation, opened.lead(client)
     task = federation.task
     (parts, held_out), (whole, _) = samples_of(opened, client), samples_of(opened, client, all_rows=True)

@@ -1,0 +1,183 @@
+"""What is read from each form of file, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from perinvfl.core.config import build
+from perinvfl.data.own.files import FileSettings, array_rows
+from perinvfl.data.own.rows import BadData
+from perinvfl.data.own.survey import survey
+from perinvfl.errors import UserError
+from tests.data.own.small_table import HEADER, Row, read, refused, replaced, rows_of, same, settings_for, write
+
+
+def test_every_form_of_file_gives_the_same_federation(tmp_path: Path) -> None:
+    rows = rows_of()
+    table = write(tmp_path / "t.csv", rows)
+    columns = dict(zip(HEADER, zip(*rows, strict=True), strict=True))
+    pq.write_table(pa.table({name: list(values) for name, values in columns.items()}), tmp_path / "t.parquet")
+    x = np.array([row[2:4] for row in rows])
+    site, year, y = ([row[i] for row in rows] for i in (0, 1, 4))
+    np.savez(tmp_path / "t.npz", x=x, y=np.array(y), client=np.array(site), context=np.array(year), features=["a", "b"])
+    tensors = {
+        "x": torch.tensor(x),
+        "y": torch.tensor(y),
+        "client": torch.tensor([int(name[1:]) for name in site]),
+        "context": torch.tensor(year),
+    }
+    save_file(tensors, tmp_path / "t.safetensors")
+    first = read(table, test_contexts=["2022"])
+    for name in ("t.parquet", "t.npz"):
+        other = read(tmp_path / name, test_contexts=["2022"])
+        same(first, other)
+        assert other.schema == first.schema
+    plain = read(tmp_path / "t.safetensors", test_contexts=[2022])
+    assert plain.schema.clients == ("0", "1", "2") and plain.schema.features == ("x0", "x1")
+    unscaled = [
+        read(path, test_contexts=[2022], standardise=False).tests["2022"]
+        for path in (table, tmp_path / "t.safetensors")
+    ]
+    assert all(torch.equal(a, b) for a, b in zip(*unscaled, strict=True))  # another name, another draw of the rest
+
+
+def test_separators_byte_order_marks_and_true_and_false(tmp_path: Path) -> None:
+    rows = [[*row[:3], row[3] > 0, row[4]] for row in rows_of()]
+    plain = read(write(tmp_path / "a.csv", rows))
+    same(plain, read(write(tmp_path / "b.csv", rows, delimiter=";")))
+    same(plain, read(write(tmp_path / "c.tsv", rows, delimiter="\t")))
+    marked = tmp_path / "d.csv"
+    marked.write_bytes(b"\xef\xbb\xbf" + (tmp_path / "a.csv").read_bytes().replace(b"\n", b"\r\n") + b"\r\n")
+    same(plain, read(marked))
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "told"),
+    [
+        (2, "", 'line 7, column "a": the value is missing'),
+        (2, "NA", 'line 7, column "a": "NA" stands for a missing value'),
+        (2, "oops", 'line 7, column "a": "oops" is not a number'),
+        (3, "1_000", 'line 7, column "b": "1_000" is not a number'),
+        (3, "inf", 'line 7, column "b": "inf" is not a finite number'),
+        (3, "1e99", 'line 7, column "b": "1e99" is too large'),
+        (0, "", 'line 7, column "site": the client is missing'),
+        (1, " ", 'line 7, column "year": the context is missing'),
+        (4, "", 'line 7, column "y": the label is missing'),
+        (4, "perhaps", 'line 7, column "y": "perhaps" stands among labels that are numbers'),
+    ],
+)
+def test_a_bad_cell_is_named(tmp_path: Path, column: int, cell: str, told: str) -> None:
+    path = write(tmp_path / "t.csv", replaced(7, column, cell))
+    assert told in refused(path)
+    found = survey(settings_for(path))
+    assert [fault["where"] for fault in found["faults"]] == ["line 7"]
+    assert found["rows"] == 90
+
+
+def test_a_bad_cell_of_other_files_is_named(tmp_path: Path) -> None:
+    rows = rows_of()
+    columns: dict[str, list[Any]] = {n: list(v) for n, v in zip(HEADER, zip(*rows, strict=True), strict=True)}
+    columns["a"][4] = None
+    columns["b"][6] = float("nan")
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    with pytest.raises(BadData) as caught:
+        read(tmp_path / "t.parquet")
+    assert list(map(str, caught.value.faults)) == [
+        'row 5, column "a": the value is missing',
+        'row 7, column "b": nan is not a finite number',
+    ]
+    x = np.zeros((6, 2, 2))
+    x[3, 1, 0] = np.inf
+    np.savez(tmp_path / "t.npz", x=x, y=np.arange(6) % 2)
+    assert 'row 4, column "x[1, 0]": inf is not a finite number' in refused(tmp_path / "t.npz")
+    np.savez(tmp_path / "short.npz", x=np.zeros((6, 2)), y=np.arange(5) % 2)
+    assert 'column "y": has 5 entries for the 6 rows of x' in refused(tmp_path / "short.npz")
+    np.savez(tmp_path / "odd.npz", x=np.zeros((6, 2)), label=np.arange(6))
+    assert 'there is no array "y"' in refused(tmp_path / "odd.npz")
+
+
+def test_text_lines_headers_and_files_that_cannot_be_meant(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+
+    def told(rows: list[Row], header: list[str] = HEADER, **more: Any) -> str:
+        return refused(write(path, rows, header), **more)
+
+    rows = rows_of()
+    text = [[*row[:2], "Oslo", *row[3:]] for row in rows]
+    assert 'column "a": holds text ("Oslo" in line 2)' in told(text)
+    assert read(path, ignore=["a"]).schema.features == ("b",)
+    assert read(path, features=["b"]).schema.features == ("b",)
+    assert 'column "a": stands twice, in places 3 and 4' in told(rows, ["site", "year", "a", "a", "y"])
+    assert "column 4 has no name" in told(rows, ["site", "year", "a", "", "y"])
+    assert 'there is no column "client"' in told(rows, client="client")
+    assert 'client = "" if there is none' in told(rows, client="client")
+    assert "did you mean site" in told(rows, client="sit")
+    assert "line 4: has 6 cells where the first line names 5 columns" in told([*rows[:2], [*rows[2], 1], *rows[3:]])
+    assert 'column "site": cannot be two of label, client and context' in told(rows, context="site")
+    assert 'ignore names "c", which is no column' in told(rows, ignore=["c"])
+    assert "no column is left" in told(rows, ignore=["a", "b"])
+    assert "no row below" in told([])
+    assert 'holds only one class ("1")' in told([[*row[:4], 1] for row in rows])
+    assert "a binary task needs two classes" in told([[*row[:4], i % 3] for i, row in enumerate(rows)], task="binary")
+    assert '"2" is not one of the classes (0, 1)' in told(
+        [[*row[:4], i % 3] for i, row in enumerate(rows)], classes=[0, 1]
+    )
+    path.write_text("")
+    assert "the file is empty" in refused(path)
+    path.write_bytes(b"site,a\n\xff\xfe\n")
+    assert "is not UTF-8 text" in refused(path)
+    path.write_text('site,year,a,b,y\ns0,2020,"1,2,3\n')
+    assert "is not CSV" in refused(path)
+    (tmp_path / "t.xlsx").write_text("")
+    assert "of no known kind" in refused(tmp_path / "t.xlsx")
+    for name in ("t.parquet", "t.npz", "t.safetensors"):
+        (tmp_path / name).write_bytes(b"nonsense")
+        assert "is not a" in refused(tmp_path / name)
+    assert "does not exist" in refused(tmp_path / "none.csv")
+    with pytest.raises(UserError, match=r"data\.path is missing"):
+        build(FileSettings, {}, "data")
+
+
+def test_photographs(tmp_path: Path) -> None:
+    for client in ("north", "south"):
+        for context in ("day", "night"):
+            for number, label in enumerate(("cat", "dog")):
+                folder = tmp_path / "photos" / client / context / label
+                folder.mkdir(parents=True)
+                for i in range(3):
+                    shade = (200 * number, 10 * i, 0)
+                    Image.new("RGB", (20 + i, 12), shade).save(folder / f"{i}.png")
+    (tmp_path / "photos/north/.DS_Store").write_text("not data")
+    federation = read(tmp_path / "photos", test_contexts=["night"], image_size=8)
+    assert federation.shape == (3, 8, 8) and federation.schema.classes == ("cat", "dog")
+    assert federation.schema.clients == ("north", "south") and federation.schema.mean == ()
+    night = federation.tests["night"]
+    assert torch.allclose(night.x[:, :, 0, 4, 4], night.y * 200 / 255)
+    assert read(tmp_path / "photos", image_size=8, colour=False).shape == (1, 8, 8)
+    (tmp_path / "photos/north/day/cat/9.png").write_text("no photograph")
+    (tmp_path / "photos/stray.png").write_text("")
+    (tmp_path / "photos/north/day/cat/notes.txt").write_text("")
+    found = survey(settings_for(tmp_path / "photos"))
+    assert sorted(fault["where"] for fault in found["faults"]) == [
+        "north/day/cat/9.png",
+        "north/day/cat/notes.txt",
+        "stray.png",
+    ]
+
+
+def test_arrays_lists_and_frames() -> None:
+    rows = array_rows([[1, 2], [3, 4], [5, 6]], ["a", "b", "a"], client=[1, 1, 2.0])
+    assert rows.clients == ("1", "2") and rows.classes == ("a", "b") and rows.features == ("x0", "x1")
+    with pytest.raises(BadData, match="must be \\[rows"):
+        array_rows([1, 2, 3], [0, 1, 0])
+    with pytest.raises(BadData, match="not an array of numbers"):
+        array_rows([["a", "b"]], [0])
+    with pytest.raises(BadData, match="one entry a row"):
+        array_rows([[1.0], [2.0]], [[0, 1], [1, 0]])

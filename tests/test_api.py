@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import ROOT, perinvfl
 from torch import nn
 
 import perinvfl as pf
@@ -19,6 +18,7 @@ from perinvfl.algorithms import ALGORITHMS, Ditto
 from perinvfl.data.benchmarks.random import random_federation
 from perinvfl.errors import UserError
 from perinvfl.runs.records import read_run
+from tests.commands import ROOT, perinvfl
 
 NAMED = {"label": "ill", "client": "hospital", "context": "year"}
 SMALL = {"hidden": [4]}

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from commands import tiny_file
+from tests.commands import tiny_file
 
 BLOCK = """
 import sys

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from commands import ROOT, environment
 
 from perinvfl.results.table import make_table
 from perinvfl.runs.records import find_runs
+from tests.commands import ROOT, environment
 
 BESIDE = ("experiments", "examples", "results")  # what a user has in the project's folder
 MARKED = re.compile(

@@ -10,14 +10,14 @@ import pyarrow.parquet
 import pytest
 import safetensors.numpy
 import torch
-from commands import tiny_file
 from PIL import Image
-from planted import FEATURES, SITES, planted_file, raw
 
 from perinvfl.cli import call
 from perinvfl.export.formats import FORMATS, read_model
 from perinvfl.export.predict import predict
 from perinvfl.runs.loaded import open_run
+from tests.commands import tiny_file
+from tests.planted import FEATURES, SITES, planted_file, raw
 
 
 @pytest.fixture(scope="module")

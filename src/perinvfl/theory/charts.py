@@ -9,6 +9,7 @@ from perinvfl.theory.common import Record
 INK = "#333333"
 SEQUENCE = ["#c6dbef", "#9ecae1", "#6baed6", "#3182bd", "#08306b"]  # small β to large β
 WIDTH, HEIGHT = 340, 300
+FLOOR = "best personal invariant"
 
 
 def _values(rows: list[Record]) -> alt.Data:
@@ -26,157 +27,198 @@ def _finish(chart: Any, title: str, subtitle: str) -> Any:
     )
 
 
+# Personalized invariance -------------------------------------------------------------------------------------------
+
+
 def personalized_chart(record: Record) -> Any:
     betas = [f"β = {beta:g}" for beta in record["settings"]["beta"]]
     thetas = [f"θ, {name}" for name in betas]
-    order = [*thetas, "ν (IRM)", "FedAvg", "Ditto", "best personal invariant"]
-    colours = [*SEQUENCE[: len(betas)], "#2ca02c", "#d62728", "#ff7f0e", INK]
+    colours = dict(zip(thetas, SEQUENCE, strict=False)) | {
+        "ν (IRM)": "#2ca02c",
+        "FedAvg": "#d62728",
+        "Ditto": "#ff7f0e",
+        FLOOR: INK,
+    }
     names = dict(zip(betas, thetas, strict=True)) | {
         "ν": "ν (IRM)",
         "FedAvg": "FedAvg",
         "Ditto": "Ditto",
-        "floor": "best personal invariant",
+        "floor": FLOOR,
     }
-
-    def rows(key: str) -> list[Record]:
-        return [
-            {
-                "contexts": row["contexts"],
-                "model": names[row["model"]],
-                "mean": row["mean"],
-                "low": max(row["mean"] - row["std"], 0.5),
-                "high": row["mean"] + row["std"],
-            }
-            for row in record[key]
-            if row["model"] in names
-        ]
-
-    floor = [row for row in rows("exact") if row["model"] == "best personal invariant"]
-    trained = rows("trained") + [row for row in floor if row["contexts"] in record["settings"]["trained_contexts"]]
-    bounds = [
-        {"at": record["bound"], "y": 10, "label": f"Theorem 3: {record['bound']:g}"},
-        {"at": record["fewest_by_counting"], "y": 26, "label": f"d + 1 = {record['fewest_by_counting']}"},
-    ]
-
-    def panel(data: list[Record], title: str, y: str | None) -> Any:
-        base = alt.Chart(_values(data)).encode(
-            x=alt.X(
-                "contexts:Q",
-                title="contexts per client",
-                scale=alt.Scale(domain=[0.5, 11.5], nice=False),
-                axis=alt.Axis(tickMinStep=1, format="d"),
-            ),
-            color=alt.Color(
-                "model:N", title="model", sort=order, scale=alt.Scale(domain=order, range=colours), legend=alt.Legend()
-            ),
-        )
-        line = base.mark_line(point=alt.OverlayMarkDef(size=35)).encode(
-            y=alt.Y(
-                "mean:Q",
-                title=y,
-                scale=alt.Scale(type="log", domain=[0.9, 30], nice=False),
-                axis=alt.Axis(values=[1, 2, 5, 10, 20]),
-            )
-        )
-        dashed = [row for row in data if row["model"] == "ν (IRM)"]  # on top of large β, where they coincide
-        over = alt.Chart(_values(dashed)).mark_line(strokeDash=[5, 5], color=colours[len(betas)])
-        over = over.encode(x="contexts:Q", y="mean:Q")
-        spread = base.mark_rule(opacity=0.5).encode(y=alt.Y("low:Q", title=y), y2="high:Q")
-        rules = alt.Chart(_values(bounds)).mark_rule(strokeDash=[4, 3], color="#888888").encode(x="at:Q")
-        text = (
-            alt.Chart(_values(bounds))
-            .mark_text(align="left", dx=4, dy=0, color="#666666", fontSize=10)
-            .encode(x="at:Q", y=alt.Y("y:Q", scale=None), text="label:N")
-        )
-        return alt.layer(rules, text, spread, line, over).properties(width=WIDTH, height=HEIGHT, title=title)
-
+    exact, trained = (_spreads(record[key], names) for key in ("exact", "trained"))
+    reached = record["settings"]["trained_contexts"]
+    trained += [row for row in exact if row["model"] == FLOOR and row["contexts"] in reached]
+    bounds = _bounds(record)
     both = alt.hconcat(
-        panel(
-            rows("exact"),
+        _personalized_panel(
+            exact,
+            bounds,
+            colours,
             "Minimisers of the objectives (what the theorem is about)",
             "squared error on unseen contexts",
         ),
-        panel(trained, "Reached by the algorithm's own steps", None),
+        _personalized_panel(trained, bounds, colours, "Reached by the algorithm's own steps", None),
     )
     return _finish(
         both, "Personalized invariance", "mean and standard deviation over seeds; population data; log scale"
     )
 
 
+def _spreads(rows: list[Record], names: dict[str, str]) -> list[Record]:
+    return [
+        {
+            "contexts": row["contexts"],
+            "model": names[row["model"]],
+            "mean": row["mean"],
+            "low": max(row["mean"] - row["std"], 0.5),
+            "high": row["mean"] + row["std"],
+        }
+        for row in rows
+        if row["model"] in names
+    ]
+
+
+def _personalized_panel(
+    data: list[Record], bounds: list[Any], colours: dict[str, str], title: str, y: str | None
+) -> Any:
+    order = list(colours)
+    base = alt.Chart(_values(data)).encode(
+        x=alt.X(
+            "contexts:Q",
+            title="contexts per client",
+            scale=alt.Scale(domain=[0.5, 11.5], nice=False),
+            axis=alt.Axis(tickMinStep=1, format="d"),
+        ),
+        color=alt.Color(
+            "model:N",
+            title="model",
+            sort=order,
+            scale=alt.Scale(domain=order, range=list(colours.values())),
+            legend=alt.Legend(),
+        ),
+    )
+    line = base.mark_line(point=alt.OverlayMarkDef(size=35)).encode(
+        y=alt.Y(
+            "mean:Q",
+            title=y,
+            scale=alt.Scale(type="log", domain=[0.9, 30], nice=False),
+            axis=alt.Axis(values=[1, 2, 5, 10, 20]),
+        )
+    )
+    dashed = [row for row in data if row["model"] == "ν (IRM)"]  # on top of large β, where they coincide
+    over = alt.Chart(_values(dashed)).mark_line(strokeDash=[5, 5], color=colours["ν (IRM)"])
+    over = over.encode(x="contexts:Q", y="mean:Q")
+    spread = base.mark_rule(opacity=0.5).encode(y=alt.Y("low:Q", title=y), y2="high:Q")
+    return alt.layer(*bounds, spread, line, over).properties(width=WIDTH, height=HEIGHT, title=title)
+
+
+def _bounds(record: Record) -> list[Any]:
+    """How many contexts the theorem asks for, and how many by counting, as labelled lines."""
+    bounds = [
+        {"at": record["bound"], "y": 10, "label": f"Theorem 3: {record['bound']:g}"},
+        {"at": record["fewest_by_counting"], "y": 26, "label": f"d + 1 = {record['fewest_by_counting']}"},
+    ]
+    rules = alt.Chart(_values(bounds)).mark_rule(strokeDash=[4, 3], color="#888888").encode(x="at:Q")
+    text = (
+        alt.Chart(_values(bounds))
+        .mark_text(align="left", dx=4, dy=0, color="#666666", fontSize=10)
+        .encode(x="at:Q", y=alt.Y("y:Q", scale=None), text="label:N")
+    )
+    return [rules, text]
+
+
+# Convergence -------------------------------------------------------------------------------------------------------
+
+STEP_KINDS = ["step by the formula", "step limited by γ_0"]
+
+
 def convergence_chart(record: Record) -> Any:
-    rows, fits = record["rows"], record["fits"]
-    steps = sorted({row["R"] for row in rows})
-    alphas = sorted({row["alpha"] for row in rows})
-    horizons = [row["T"] for row in rows]
-    low, high = min(horizons), max(horizons)
-    kinds = ["step by the formula", "step limited by γ_0"]
-    panels = []
-    for alpha in alphas:
-        mine = [
-            {
-                "T": row["T"],
-                "R": str(row["R"]),
-                "value": row["mean_squared_gradient"],
-                "kind": kinds[1] if row["limited_by_gamma_0"] else kinds[0],
-            }
-            for row in rows
-            if row["alpha"] == alpha
-        ]
-        start = max(row["value"] for row in mine if row["T"] == low) * 1.5
-        guide = [{"T": t, "value": start * (t / low) ** (-2 / 3)} for t in (low, high)]
-        slopes = [
-            {
-                "R": str(fit["R"]),
-                "text": f"R = {fit['R']}: slope {fit['slope']:.2f} [{fit['low']:.2f}, {fit['high']:.2f}]".replace(
-                    "-", "−"
-                ),
-            }
-            for fit in fits
-            if fit["alpha"] == alpha
-        ]
-        x = alt.X(
-            "T:Q",
-            title="horizon T (rounds)",
-            scale=alt.Scale(type="log", domain=[low * 0.9, high * 1.1], nice=False),
-            axis=alt.Axis(values=sorted(set(horizons)), format="d", labelOverlap=False),
-        )
-        y = alt.Y(
-            "value:Q",
-            title="mean over t of ‖∇L(ν_t)‖²" if alpha == alphas[0] else None,
-            scale=alt.Scale(type="log", nice=False, domain=[0.02, 2.0]),
-        )
-        colour = alt.Color(
-            "R:N",
-            title="local steps R",
-            sort=[str(r) for r in steps],
-            scale=alt.Scale(domain=[str(r) for r in steps], range=["#1f77b4", "#ff7f0e", "#2ca02c"]),
-        )
-        shape = alt.Shape("kind:N", title="", scale=alt.Scale(domain=kinds, range=["circle", "triangle-up"]))
-        base = alt.Chart(_values(mine))
-        line = base.mark_line(opacity=0.6).encode(x=x, y=y, color=colour)
-        dots = base.mark_point(size=55, filled=True, opacity=1).encode(x=x, y=y, color=colour, shape=shape)
-        rate = alt.Chart(_values(guide)).mark_line(strokeDash=[5, 4], color=INK).encode(x=x, y=y)
-        name = (
-            alt.Chart(_values(guide[1:]))
-            .mark_text(align="right", dy=-32, color=INK, fontSize=11)
-            .encode(x=x, y=y, text=alt.value("slope −2/3"))
-        )
-        notes = [
-            alt.Chart(_values([slope]))
-            .mark_text(align="left", fontSize=11)
-            .encode(x=alt.value(8), y=alt.value(HEIGHT - 12 - 16 * place), text="text:N", color=colour)
-            for place, slope in enumerate(reversed(slopes))
-        ]
-        panels.append(
-            alt.layer(line, rate, dots, name, *notes).properties(width=WIDTH, height=HEIGHT, title=f"α = {alpha:g}")
-        )
-    both = alt.hconcat(*panels)
+    alphas = sorted({row["alpha"] for row in record["rows"]})
+    both = alt.hconcat(*(_convergence_panel(record, alpha, first=alpha == alphas[0]) for alpha in alphas))
     return _finish(
         both, "Convergence of the global model", "step sizes as Theorem 2 prescribes; slopes with 95 % bands"
     )
 
 
+def _convergence_panel(record: Record, alpha: float, first: bool) -> Any:
+    horizons = [row["T"] for row in record["rows"]]
+    low, high = min(horizons), max(horizons)
+    steps = [str(r) for r in sorted({row["R"] for row in record["rows"]})]
+    x = alt.X(
+        "T:Q",
+        title="horizon T (rounds)",
+        scale=alt.Scale(type="log", domain=[low * 0.9, high * 1.1], nice=False),
+        axis=alt.Axis(values=sorted(set(horizons)), format="d", labelOverlap=False),
+    )
+    y = alt.Y(
+        "value:Q",
+        title="mean over t of ‖∇L(ν_t)‖²" if first else None,
+        scale=alt.Scale(type="log", nice=False, domain=[0.02, 2.0]),
+    )
+    colour = alt.Color(
+        "R:N",
+        title="local steps R",
+        sort=steps,
+        scale=alt.Scale(domain=steps, range=["#1f77b4", "#ff7f0e", "#2ca02c"]),
+    )
+    shape = alt.Shape("kind:N", title="", scale=alt.Scale(domain=STEP_KINDS, range=["circle", "triangle-up"]))
+    mine = _gradients(record["rows"], alpha)
+    base = alt.Chart(_values(mine))
+    line = base.mark_line(opacity=0.6).encode(x=x, y=y, color=colour)
+    dots = base.mark_point(size=55, filled=True, opacity=1).encode(x=x, y=y, color=colour, shape=shape)
+    start = max(row["value"] for row in mine if row["T"] == low) * 1.5
+    guide = [{"T": t, "value": start * (t / low) ** (-2 / 3)} for t in (low, high)]
+    rate = alt.Chart(_values(guide)).mark_line(strokeDash=[5, 4], color=INK).encode(x=x, y=y)
+    name = (
+        alt.Chart(_values(guide[1:]))
+        .mark_text(align="right", dy=-32, color=INK, fontSize=11)
+        .encode(x=x, y=y, text=alt.value("slope −2/3"))
+    )
+    notes = _slopes(record["fits"], alpha, colour)
+    return alt.layer(line, rate, dots, name, *notes).properties(width=WIDTH, height=HEIGHT, title=f"α = {alpha:g}")
+
+
+def _gradients(rows: list[Record], alpha: float) -> list[Record]:
+    return [
+        {
+            "T": row["T"],
+            "R": str(row["R"]),
+            "value": row["mean_squared_gradient"],
+            "kind": STEP_KINDS[1] if row["limited_by_gamma_0"] else STEP_KINDS[0],
+        }
+        for row in rows
+        if row["alpha"] == alpha
+    ]
+
+
+def _slopes(fits: list[Record], alpha: float, colour: alt.Color) -> list[Any]:
+    """The fitted slopes as text, the last one lowest."""
+    slopes = [
+        {
+            "R": str(fit["R"]),
+            "text": f"R = {fit['R']}: slope {fit['slope']:.2f} [{fit['low']:.2f}, {fit['high']:.2f}]".replace("-", "−"),
+        }
+        for fit in fits
+        if fit["alpha"] == alpha
+    ]
+    return [
+        alt.Chart(_values([slope]))
+        .mark_text(align="left", fontSize=11)
+        .encode(x=alt.value(8), y=alt.value(HEIGHT - 12 - 16 * place), text="text:N", color=colour)
+        for place, slope in enumerate(reversed(slopes))
+    ]
+
+
+# Mutual information ------------------------------------------------------------------------------------------------
+
+
 def information_chart(record: Record) -> Any:
+    both = alt.hconcat(_information_panel(record["rows"]), _correlated_panel(record["correlated"]))
+    both = both.resolve_scale(color="independent")
+    return _finish(both, "Mutual information gained by personal invariance", "mean and standard deviation over seeds")
+
+
+def _information_panel(given: list[Record]) -> Any:
     names = {
         "gap": "gap, closed form",
         "sampled_gap": "gap, from samples",
@@ -191,7 +233,7 @@ def information_chart(record: Record) -> Any:
             "low": row[key]["mean"] - row[key]["std"],
             "high": row[key]["mean"] + row[key]["std"],
         }
-        for row in record["rows"]
+        for row in given
         for key, label in names.items()
     ]
     x = alt.X("p:Q", title="share p of heterogeneous clients")
@@ -217,16 +259,19 @@ def information_chart(record: Record) -> Any:
         .mark_point(size=50, filled=True)
         .encode(y="mean:Q")
     )
-    left = alt.layer(spread, line, dots).properties(
+    return alt.layer(spread, line, dots).properties(
         width=WIDTH, height=HEIGHT, title="Shared and personal part independent (structural equations)"
     )
+
+
+def _correlated_panel(given: list[Record]) -> Any:
     pairs = {"gap": "I(Y; Φ_i) − I(Y; Φ_g)", "delta": "δ = I(Y; Z)"}
     other = [
         {"correlation": row["correlation"], "kind": label, "value": row[key]}
-        for row in record["correlated"]
+        for row in given
         for key, label in pairs.items()
     ]
-    right = (
+    return (
         alt.Chart(_values(other))
         .mark_line(point=True)
         .encode(
@@ -241,8 +286,9 @@ def information_chart(record: Record) -> Any:
         )
         .properties(width=WIDTH, height=HEIGHT, title="Where the theorem's step fails: the gap below δ")
     )
-    both = alt.hconcat(left, right).resolve_scale(color="independent")
-    return _finish(both, "Mutual information gained by personal invariance", "mean and standard deviation over seeds")
+
+
+# β against the number of contexts ----------------------------------------------------------------------------------
 
 
 def remark_chart(record: Record) -> Any:

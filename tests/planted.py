@@ -10,7 +10,7 @@ from torch import Tensor
 from perinvfl.core.hyper import hyper
 from perinvfl.core.seeding import generator
 from perinvfl.data.constant import constant_scores
-from perinvfl.data.federation import Federation, Schema, Split
+from perinvfl.data.federation import Federation, Schema, Split, Task
 from perinvfl.data.registry import BENCHMARKS, Benchmark
 
 SITES = ("Aarau", "Bern", "Chur", "Davos", "Erlen")
@@ -22,7 +22,7 @@ MEAN, SCALE = (40.0, 3.0, 0.0, -7.0), (10.0, 0.5, 1.0, 2.0)
 class PlantedSettings:
     samples: int = hyper(120, "samples of a site in a context", least=1)
     single: bool = hyper(False, "the last site has one context")
-    task: str = hyper("binary", "binary or regression")
+    task: Task = hyper("binary", "binary or regression")
 
     @property
     def clients(self) -> int:

@@ -9,6 +9,7 @@
 """
 
 import inspect
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -37,7 +38,7 @@ class _Estimator:
         algorithm: str = "perinvfl",
         settings: dict[str, Any] | None = None,
         rounds: int = 200,
-        hidden: tuple[int, ...] = (16,),
+        hidden: Sequence[int] = (16,),
         batch_size: int = 0,
         random_state: int = 0,
     ) -> None:
@@ -65,7 +66,7 @@ class _Estimator:
 
     def __sklearn_tags__(self) -> Any:
         """For scikit-learn, if it is there: what kind of estimator this is."""
-        from sklearn.utils import ClassifierTags, RegressorTags, Tags, TargetTags  # type: ignore[import-untyped]
+        from sklearn.utils import ClassifierTags, RegressorTags, Tags, TargetTags
 
         classifier = self._estimator_type == "classifier"
         return Tags(

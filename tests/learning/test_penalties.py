@@ -1,6 +1,7 @@
 """Invariance penalties: each against loops over samples and autograd, value and gradient, padding included."""
 
 import dataclasses
+from typing import Literal
 
 import pytest
 import torch
@@ -165,7 +166,7 @@ def test_each_penalty_trains_alike_batched_and_looped(name: Penalty) -> None:
     algorithms = [PerInvFL(invariant_by=name, penalty_weight=3.0, beta=0.1, l2=l2) for l2 in (0.0, 0.1)]
     ended = []
     for executor in ("vmap", "loop"):
-        how = Training(executor=executor, device="cpu")  # type: ignore[arg-type]
+        how = Training(executor=executor, device="cpu")
         simulation = Simulation(algorithms, [federation], [0, 1], how, MODEL)
         for _ in range(3):
             simulation.round()
@@ -183,11 +184,11 @@ def test_each_penalty_trains_alike_batched_and_looped(name: Penalty) -> None:
 
 
 @pytest.mark.parametrize("executor", ["vmap", "loop"])
-def test_a_round_of_v_rex_goes_down_mean_and_variance(executor: str) -> None:
+def test_a_round_of_v_rex_goes_down_mean_and_variance(executor: Literal["vmap", "loop"]) -> None:
     """With the risks of this very ν known to the server, a step of size 1 is the gradient of mean + λ variance."""
     federation, weight = random_federation(clients=4, contexts=1, samples=12, shape=(3,), seed=3), 7.0
     algorithm = VREx(penalty_weight=weight, learning_rate=1.0, rescale=False)
-    how = Training(executor=executor, device="cpu")  # type: ignore[arg-type]
+    how = Training(executor=executor, device="cpu")
     simulation = Simulation([algorithm], [federation], [0], how, MODEL)
     start = {name: leaf[0] for name, leaf in simulation.model.strip(simulation.server.params).items()}
     model = reference.network(start)

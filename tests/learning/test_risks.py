@@ -90,7 +90,8 @@ def test_membership_and_pooling_leave_padding_out() -> None:
     context = torch.tensor([0, 2, -1, 1, 2, -1])
     expected = torch.tensor([[1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]], dtype=torch.float32)
     assert torch.equal(risks.membership(context, 3), expected)
-    assert risks.whole(context).tolist() == [[1], [1], [0], [1], [1], [0]]
+    pooled = risks.whole(context)
+    assert pooled is not None and pooled.tolist() == [[1], [1], [0], [1], [1], [0]]
 
 
 def test_context_means_ignore_padding_and_are_zero_for_an_absent_context() -> None:

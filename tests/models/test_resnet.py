@@ -137,11 +137,12 @@ def test_official_weights_load_from_both_kinds_of_file(tmp_path: Path) -> None:
 
 
 def write_safetensors(tensors: Params, path: Path) -> None:
-    header, body = {"__metadata__": {"format": "pt"}}, b""
+    header: dict[str, dict[str, object]] = {"__metadata__": {"format": "pt"}}
+    body = b""
     for name, leaf in tensors.items():
         content = leaf.numpy().tobytes()
         kind = "I64" if leaf.dtype == torch.int64 else "F32"
-        header[name] = {"dtype": kind, "shape": list(leaf.shape), "data_offsets": [len(body), len(body) + len(content)]}  # type: ignore[assignment]
+        header[name] = {"dtype": kind, "shape": list(leaf.shape), "data_offsets": [len(body), len(body) + len(content)]}
         body += content
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + body)
@@ -228,7 +229,7 @@ def test_the_global_model_predicts_with_statistics_of_all_clients() -> None:
 
 
 def test_bfloat16_is_near_float32() -> None:
-    exact, rough = (resnet18(1, width=8, precision=precision) for precision in ("float32", "bfloat16"))  # type: ignore[arg-type]
+    exact, rough = (resnet18(1, width=8, precision=precision) for precision in ("float32", "bfloat16"))
     params, x = exact.init(generator(0, "weights")), images(4)
     assert rough.apply(params, x).dtype == torch.float32
     torch.testing.assert_close(rough.apply(params, x), exact.apply(params, x), rtol=0.1, atol=0.1)
@@ -254,7 +255,7 @@ def test_test_contexts_that_share_their_images_are_measured_like_those_that_do_n
     apart = {name: Split(split.x.clone(), split.y, split.context) for name, split in federation.tests.items()}
     model = ModelSettings(kind="resnet18", width=4)
     for executor in ("loop", "vmap"):
-        training = Training(batch_size=4, executor=executor, device="cpu")  # type: ignore[arg-type]
+        training = Training(batch_size=4, executor=executor, device="cpu")
         told = []
         for tests in (federation.tests, apart):
             own = Federation(**{**vars(federation), "tests": tests})

@@ -79,7 +79,7 @@ def test_a_blind_model_trains_alike_batched_and_looped_and_ends_blind() -> None:
     settings = ModelSettings(hidden=(6,), blind_to="rotations")
     ended = []
     for executor in ("vmap", "loop"):
-        how = Training(executor=executor, device="cpu")  # type: ignore[arg-type]
+        how = Training(executor=executor, device="cpu")
         simulation = Simulation([FedAvg(learning_rate=0.5)], [federation], [0], how, settings)
         for _ in range(3):
             simulation.round()

@@ -39,6 +39,11 @@ def after(model: Model | ModelSettings, rounds: int = 3, **training: Any) -> Sim
 class Ours(nn.Module):
     """Our own mlp 6-16-1, as anybody would write it."""
 
+    w0: Tensor
+    b0: Tensor
+    w1: Tensor
+    b1: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         for layer, (rows, columns) in enumerate(((16, 6), (1, 16))):
@@ -130,6 +135,8 @@ class Noisy(nn.Module):
 
 
 class Counting(Noisy):
+    seen: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("seen", torch.zeros(()))

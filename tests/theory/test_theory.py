@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -115,7 +116,7 @@ def test_smoothness_bounds_the_change_of_gradients() -> None:
 
 def test_the_global_model_of_perinvfl_is_that_of_irm() -> None:
     federation = convergence.heterogeneous(CONVERGENCE)
-    common = {"local_steps": 3, "learning_rate": 0.1, "server_learning_rate": 0.5, "rescale": False}
+    common: dict[str, Any] = {"local_steps": 3, "learning_rate": 0.1, "server_learning_rate": 0.5, "rescale": False}
     models = []
     for algorithm in (IRM(penalty_weight=2.0, **common), PerInvFL(penalty_weight=2.0, beta=1.0, **common)):
         simulation = Simulation([algorithm], [federation], [0], Training(executor="loop", device="cpu"), LINEAR)

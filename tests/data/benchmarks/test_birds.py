@@ -128,7 +128,7 @@ def test_the_federation_shows_what_was_planned() -> None:
 
 
 def test_balanced_sampling_shows_both_classes_equally_often() -> None:
-    natural, balanced = (drawn_federation(DrawnSettings(sampling=kind), 0) for kind in ("natural", "balanced"))  # type: ignore[arg-type]
+    natural, balanced = (drawn_federation(DrawnSettings(sampling=kind), 0) for kind in ("natural", "balanced"))
     assert natural.train.y.mean() < 0.4
     for client in range(4):
         real = balanced.train.context[client] >= 0

@@ -100,7 +100,7 @@ def test_a_site_with_its_rows_alone_has_what_it_has_in_the_simulation(tmp_path: 
     assert ("label_mean" in shared) == quantity
     for number, name in enumerate(whole.schema.clients):
         mine = write(tmp_path / f"{name}.csv", [row for row in rows if row[0] == name])
-        classes = {} if quantity else {"classes": ["no", "yes"]}
+        classes: dict[str, Any] = {} if quantity else {"classes": ["no", "yes"]}
         alone = read(mine, test_contexts=[2022], **shared, **classes)
         for split in ("2022", SAME):
             for one, other in zip(alone.tests[split], whole.tests[split], strict=True):

@@ -1,6 +1,7 @@
 """A user's own torch.nn.Module: the same training as ours, and a sentence for each kind that cannot work."""
 
 import json
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from perinvfl.algorithms import PerInvFL
+from perinvfl.cli import call
 from perinvfl.data.benchmarks.random import random_federation
 from perinvfl.engine.executors import Loop
 from perinvfl.engine.simulation import Simulation, Training
@@ -245,16 +247,27 @@ def test_by_name_from_an_experiment_file(tmp_path: Path) -> None:
     file.write_text(FILE.format(build="own_net:Branching", executor="vmap"))
     fallen = perinvfl("run", file, "--out", tmp_path / "runs", cwd=tmp_path)
     assert fallen.returncode == 0 and fallen.stderr.startswith("note: The model cannot run for many clients")
-    for build, told in (
-        ("own_net:missing", "own_net has no missing"),
+    file.write_text(FILE.format(build="own_net:missing", executor="auto"))
+    refused = perinvfl("run", file, "--out", tmp_path / "runs", cwd=tmp_path)
+    assert refused.returncode == 2 and "own_net has no missing" in refused.stderr and "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [
         ("no_such_net:build", "there is no module no_such_net here"),
         ("own_net", "must be module:name"),
-    ):
-        file.write_text(FILE.format(build=build, executor="auto"))
-        refused = perinvfl("run", file, "--out", tmp_path / "runs", cwd=tmp_path)
-        assert refused.returncode == 2 and told in refused.stderr and "Traceback" not in refused.stderr
-    file.write_text(FILE.format(build="", executor="auto"))
-    assert "go together" in perinvfl("run", file, cwd=tmp_path).stderr
+        ("", "go together"),
+    ],
+)
+def test_a_name_that_cannot_be_meant_is_answered(
+    build: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))  # the file's folder is added
+    file = tmp_path / "own.toml"
+    file.write_text(FILE.format(build=build, executor="auto"))
+    assert call(["run", str(file), "--out", str(tmp_path / "runs")]) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_runs_recorded_before_there_were_own_models_keep_their_names() -> None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -45,6 +46,7 @@ def fit_power_law(x: Sequence[float], y: Sequence[float]) -> Slope:
     return Slope(value, value - margin, value + margin, float(intercept))
 
 
+@cache
 def student_95(freedom: int) -> float:
     """The 97.5 % point of Student's t, by bisection on its distribution function.
 

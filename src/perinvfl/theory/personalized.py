@@ -265,7 +265,7 @@ def _train(settings: PersonalizedSettings, contexts: int, tuned: Record) -> list
         )
     pulled = Ditto(**_adam(0.01), personal_learning_rate=0.01, personal_optimizer="adam", pull=1.0)
     for name, algorithm, kind in (("FedAvg", FedAvg(**_adam(0.01)), "global"), ("Ditto", pulled, "personal")):
-        rival = _simulate(settings, contexts, [algorithm], 1500).evaluate()[kind]
+        rival = _simulate(settings, contexts, [algorithm], settings.rounds // 2).evaluate()[kind]
         rows.append(
             {"contexts": contexts, "model": name, **mean_and_std(torch.stack(list(rival.values())).mean((0, 2)))}
         )

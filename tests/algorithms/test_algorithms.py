@@ -258,7 +258,7 @@ def test_vmap_and_loop_equal_the_reference(name: str, optimizer: str, batch: str
     training: dict[str, Any] = {"weights": "uniform" if even else "samples"}
     if batch == "mini":
         training["batch_size"] = 12
-        # Who forgets what when a client sits out the end of the warm-up is for test_semantics.
+        # Who forgets what when a client sits out the end of the warm-up is for test_objectives.
         if optimizer == "sgd" or name not in PENALIZED:
             training["fraction"] = 0.6
     compare(CASES[name], optimizer, training, federations_of("binary", 3 if batch == "full" else 2, batch == "mini"))

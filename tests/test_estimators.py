@@ -49,7 +49,7 @@ def test_each_client_is_served_by_its_own_model(task: str) -> None:
 @pytest.mark.parametrize(("algorithm", "settings"), [("perinvfl", None), ("ditto", {"pull": 0.1}), ("alone", None)])
 def test_a_regression_in_its_own_unit(algorithm: str, settings: dict[str, float] | None) -> None:
     given = data("regression")
-    model = pf.PersonalInvariantRegressor(algorithm, settings, rounds=80, hidden=(8,)).fit(**given)
+    model = pf.PersonalInvariantRegressor(algorithm, settings, hidden=(8,)).fit(**given)
     assert model.score(given["X"], given["y"], given["client"]) > 0.8
     assert 50 < model.predict(given["X"], given["client"]).mean() < 150
 

@@ -1,8 +1,16 @@
-# Two commands to know: `make demo` and `make test`.
+# Three commands to know:
+#   make demo    a first experiment
+#   make check   while you work: lint, types, import rules and the quick tests; less than a minute on two cores, once
+#                mypy has filled its cache
+#   make test    everything, before a change is handed in: also the documentation, a browser, real processes and the
+#                published records; 7 minutes on two cores
 PYTHON ?= python3
 BIN := .venv/bin
+# What `make check` tests: one client's mathematics, the algorithms, records and results, and the house rules.
+QUICK := tests/core tests/learning tests/algorithms tests/results tests/test_house.py tests/flower/test_codec.py \
+	tests/runs/test_asked.py tests/runs/test_records.py tests/runs/test_open_prepared.py
 
-.PHONY: demo federation-demo test bench docs browser clean
+.PHONY: demo federation-demo check lint types quick test bench docs browser clean
 
 demo: .venv/runtime
 	$(BIN)/perinvfl run experiments/demo.toml
@@ -12,12 +20,22 @@ federation-demo: .venv/federation
 	rm -rf runs/federation
 	$(BIN)/python -m scripts.federation_demo
 
-test: .venv/dev browser docs
+check: .venv/dev
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types quick
+
+test: .venv/dev browser docs lint types
+	$(BIN)/pytest -n 2 -q
+
+lint: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n 2 -q
+
+types: .venv/dev
+	$(BIN)/mypy
+
+quick: .venv/dev
+	$(BIN)/pytest -n 2 -q -m "not slow" $(QUICK)
 
 docs: .venv/dev
 	$(BIN)/python -m sphinx --fresh-env --fail-on-warning --keep-going --quiet docs build/docs

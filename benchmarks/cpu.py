@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from benchmarks.common import WIDTH, product_rate, random_digits, rival_seconds, show, step_flops
 from perinvfl.algorithms import IRM
 from perinvfl.data.federation import Federation
-from perinvfl.engine.simulation import Simulation, Training
+from perinvfl.engine.simulation import Simulation
+from perinvfl.learning.training import Training
 
 LOCAL_STEPS = 5
 PENALTY = 10.0

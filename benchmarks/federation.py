@@ -231,18 +231,22 @@ def server(folder: Path, file: Path, log: Path, empty: bool) -> None:
     from perinvfl.flower import codec, layout, run_process
     from perinvfl.flower.adapter.messages import RecordDict
     from perinvfl.flower.rounds import Rounds
-    from perinvfl.flower.settings import FederationSettings
+    from perinvfl.flower.settings import DeploymentSettings
     from perinvfl.flower.transport import GridTransport
-    from perinvfl.flower.watch import Progress, Watch
     from perinvfl.runs.experiment import read_experiment
+    from perinvfl.runs.progress import Exchange, Progress
+    from perinvfl.runs.trial import Trial
 
     def note(seconds: float) -> None:
         with open(log, "a") as written:
             written.write(json.dumps(seconds) + "\n")
 
-    class Noting(Watch):
-        def round(self, progress: Progress) -> None:
-            note(progress.seconds)
+    class Noting(Progress):
+        def round(
+            self, trials: list[Trial], rounds_done: int, risk: float | None, exchange: Exchange | None = None
+        ) -> None:
+            assert exchange is not None  # across processes there is one
+            note(exchange.seconds)
 
     place = layout.open_server(folder)
     by_key = {place.public_key(site): client for client, site in enumerate(place.sites)}
@@ -251,10 +255,10 @@ def server(folder: Path, file: Path, log: Path, empty: bool) -> None:
         def whereabouts() -> dict[int, int]:
             return {by_key[node.public_key]: node.node_id for node in grid.get_nodes()}
 
-        post = GridTransport(grid, whereabouts, FederationSettings().poll)
+        post = GridTransport(grid, whereabouts, DeploymentSettings().poll)
         if not empty:
             (trial,) = read_experiment(file).trials
-            settings = FederationSettings(evaluate=False)
+            settings = DeploymentSettings(evaluate=False)
             Rounds(trial, settings, list(place.sites), post, folder / "runs", Noting()).run(resume=False)
             return
         model = {"0": torch.zeros(400 * 392 + 400 * 400 + 3 * 400 + 1)}

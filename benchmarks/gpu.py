@@ -6,7 +6,8 @@ import torch
 
 from benchmarks.common import median_seconds, product_rate, random_digits, show, step_flops
 from perinvfl.algorithms import IRM, PerInvFL
-from perinvfl.engine.simulation import Simulation, Training
+from perinvfl.engine.simulation import Simulation
+from perinvfl.learning.training import Training
 
 
 def sweep_rate(precision: str, trials: int = 24, clients: int = 4, samples: int = 12500, rounds: int = 10) -> float:

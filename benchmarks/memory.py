@@ -7,7 +7,8 @@ from pathlib import Path
 from benchmarks.common import random_digits, show
 from perinvfl.algorithms import PerInvFL
 from perinvfl.core import checkpoint
-from perinvfl.engine.simulation import Simulation, Training
+from perinvfl.engine.simulation import Simulation
+from perinvfl.learning.training import Training
 
 LIMIT = 24.0  # GB
 

@@ -18,7 +18,9 @@ from torch import Tensor, nn
 from benchmarks.common import show
 from perinvfl.algorithms import FedAvg
 from perinvfl.data.federation import Federation, Split
-from perinvfl.engine.simulation import Simulation, Training, pick_device
+from perinvfl.engine.problems import pick_device
+from perinvfl.engine.simulation import Simulation
+from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings
 from perinvfl.models.resnet import GROUPS, IMAGENET_DEVIATION, IMAGENET_MEAN
 

@@ -4,10 +4,17 @@ Networks, 2020), FedAvg whose local steps are held near the model they started f
 from dataclasses import dataclass
 from typing import ClassVar
 
-from perinvfl.algorithms import register
-from perinvfl.algorithms.base import Algorithm, Broadcast, Walk
-from perinvfl.core.hyper import LogUniform, hyper
-from perinvfl.learning.problem import Batches, Descent, Problem
+from perinvfl.algorithms import (
+    Algorithm,
+    Batches,
+    Broadcast,
+    Descent,
+    LocalSteps,
+    LogUniform,
+    Problem,
+    hyper,
+    register,
+)
 
 
 @dataclass(frozen=True)
@@ -19,11 +26,12 @@ class FedProx(Algorithm):
 
     mu: float = hyper(0.1, "pull towards the model of the round", symbol="μ", least=0, search=LogUniform(1e-3, 1.0))
 
-    def local_step(self, problem: Problem, broadcast: Broadcast, walk: Walk, batches: Batches, batch: int) -> Walk:
+    def local_step(
+        self, problem: Problem, broadcast: Broadcast, steps: LocalSteps, batches: Batches, batch: int
+    ) -> LocalSteps:
         how = Descent(self.optimizer, self.learning_rate, self.l2, pull=self.mu)
-        risk, w = self.global_objective(problem, broadcast), walk.origin
-        step = problem.descend(risk, w, batches[batch], how, walk.moments, anchor=broadcast.params, total=walk.update)
-        return walk.after(step)
+        objective = self.global_objective(problem, broadcast)
+        return steps.descend(problem, objective, batches[batch], how, anchor=broadcast.params)
 
 
 register("fedprox", FedProx)

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from perinvfl.results.balanced import has_groups
+from perinvfl.learning.groups import Score
+from perinvfl.results.scores import has_groups
 from perinvfl.results.search_records import read_published
-from perinvfl.results.table import Row, Score, published_table
+from perinvfl.results.table import Row, published_table
 
 HONEST = "worst-inferred-context"
 ROOT = Path(__file__).parents[1]
@@ -185,7 +186,7 @@ def _all_data(folder: Path, columns: list[str], cell: Callable[[str, str], str])
 
 def _shown(folder: Path, rule: str) -> dict[str, Row]:
     """As figures do: class-balanced where classes are of unlike size."""
-    return _measured(folder, rule, "balanced" if has_groups(_read(folder).chosen[0]) else "accuracy")
+    return _measured(folder, rule, "balanced" if has_groups(read(folder).chosen[0]) else "accuracy")
 
 
 KINDS: dict[str, Callable[[Path], list[str]]] = {
@@ -197,11 +198,12 @@ KINDS: dict[str, Callable[[Path], list[str]]] = {
     "story": story,
     "rules": rules,
 }
-_read = cache(read_published)
+read = cache(read_published)  # by folder
 
 
+@cache
 def _measured(folder: Path, rule: str, score: Score = "accuracy") -> dict[str, Row]:
-    return {row.method: row for row in published_table(_read(folder), rule, score).rows if row.kind != "paper"}
+    return {row.method: row for row in published_table(read(folder), rule, score).rows if row.kind != "paper"}
 
 
 def _header(*names: str) -> list[str]:

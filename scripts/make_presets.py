@@ -4,13 +4,14 @@ python scripts/make_presets.py
 """
 
 import json
-import re
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from perinvfl.results.balanced import class_balanced, has_groups
+from perinvfl.results.scores import class_balanced, has_groups
 from perinvfl.results.search_records import SearchRecords, read_published
+from perinvfl.runs.records import lead_scores, mean_known
 
 ROOT = Path(__file__).parents[1]
 PRESETS = ROOT / "src/perinvfl/runs/presets"
@@ -41,27 +42,27 @@ SOURCES = (
 )
 
 
-def main() -> None:
-    for old in PRESETS.glob("*.toml"):
+def main(presets: Path = PRESETS, read: Callable[[Path], SearchRecords] = read_published) -> None:
+    for old in presets.glob("*.toml"):
         old.unlink()
     for folder, benchmarks, rule, methods in SOURCES:
         for benchmark in benchmarks:
-            published = read_published(ROOT / folder / benchmark)
+            published = read(ROOT / folder / benchmark)
             for label, name in methods.items():
                 if label in published.methods():
                     text = preset(published, label, name, rule, benchmark)
-                    (PRESETS / f"{name}-{benchmark}.toml").write_text(text, encoding="utf-8")
+                    (presets / f"{name}-{benchmark}.toml").write_text(text, encoding="utf-8")
 
 
 def preset(published: SearchRecords, label: str, name: str, rule: str, benchmark: str) -> str:
     choice = published.choices(rule)[label]
     runs = published.runs_of(label, choice.setting)
-    asked = runs[0].start["asked"]
+    asked = runs[0].asked
     reached = []
     for run in map(class_balanced, runs):
         event = next(event for event in run.evaluations if event["round"] == choice.round)
-        lead = event.get("personal") or event["global"]
-        reached.append(100 * fmean(fmean(lead[case]) for case in run.start["spectrum"]))
+        lead = lead_scores(event)
+        reached.append(100 * fmean(mean_known(lead[case]) for case in run.spectrum))
     balanced = " class-balanced" if has_groups(runs[0]) else ""
     lines = [
         f"# {label} on {benchmark}: {fmean(reached):.2f}{balanced} on average over the "
@@ -74,7 +75,7 @@ def preset(published: SearchRecords, label: str, name: str, rule: str, benchmark
     parts["training"] = {**parts["training"], "rounds": choice.round}
     for part, settings in parts.items():
         lines += ["", f"[{part}]", *(f"{key} = {as_toml(value)}" for key, value in settings.items())]
-    algorithm = {**asked["algorithm"], "label": re.sub(r" #\d+.*", "", asked["algorithm"]["label"])}
+    algorithm = {**asked["algorithm"], "label": runs[0].method}
     lines += ["", "[[algorithm]]", *(f"{key} = {as_toml(value)}" for key, value in algorithm.items())]
     return "\n".join(lines) + "\n"
 

@@ -1,11 +1,19 @@
-"""Run the project as a user does: real processes."""
+"""Run the project as a user does: real processes, or the same command lines in this one."""
 
+import contextlib
+import importlib
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from perinvfl.cli import call
 
 ROOT = Path(__file__).parent.parent
 
@@ -44,6 +52,40 @@ def perinvfl(*arguments: object, module: str = "perinvfl", cwd: Path | None = No
     )
 
 
+def called(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """The command line in this process: seconds less, where the process itself is not what is tested.
+
+    cwd: a folder to be in; modules that are imported from there are forgotten, as at the end of a process.
+    """
+    out, err, before = io.StringIO(), io.StringIO(), set(sys.modules)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), contextlib.chdir(cwd or Path.cwd()):
+        code = call([*map(str, arguments)])
+    for name in set(sys.modules) - before:
+        file = getattr(sys.modules[name], "__file__", None)
+        if cwd is not None and file is not None and Path(file).is_relative_to(cwd):
+            del sys.modules[name]
+    importlib.invalidate_caches()
+    return subprocess.CompletedProcess(["perinvfl", *map(str, arguments)], code, out.getvalue(), err.getvalue())
+
+
+def child(script: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """A script of the tests in a process of its own."""
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    line = [sys.executable, str(script), *map(str, arguments)]
+    return subprocess.run(line, capture_output=True, text=True, env={**environment(), "PYTHONPATH": path})
+
+
+def until(
+    true: Callable[[], object], what: str, process: "subprocess.Popen[Any] | None" = None, seconds: float = 60
+) -> None:
+    """Wait for something that another process does; not for ever, and not for a process that has ended."""
+    ends = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < ends, f"not within {seconds:g} s: {what}"
+        assert process is None or process.poll() is None, f"the process ended before {what}"
+        time.sleep(0.02)
+
+
 def untimed(events: Path) -> list[dict[str, object]]:
     """The events of a run without the clock."""
     kept = [json.loads(line) for line in events.read_text().splitlines()]
@@ -54,14 +96,21 @@ def command(*arguments: object, module: str = "perinvfl") -> list[str]:
     return [sys.executable, "-m", module, *map(str, arguments)]
 
 
-def start(*arguments: object, module: str = "perinvfl") -> subprocess.Popen[str]:
+def start(*arguments: object, module: str = "perinvfl", **variables: str) -> subprocess.Popen[str]:
     """The command line in a process that is still at work, and that Ctrl-C reaches wherever the tests were started."""
     return subprocess.Popen(
         command(*arguments, module=module),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**environment(), **variables},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background would ignore it
     )  # fmt: skip
 
 
 def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def check_refusal(code: int, out: str, err: str, sentence: str) -> None:
+    """A command ended with one sentence and nothing else."""
+    assert code == 2, out + err
+    assert sentence in err
+    assert err.startswith("error: ") and err.count("\n") == 1 and "Traceback" not in err

@@ -1,10 +1,11 @@
 """The house rules, read off the source: short files, short functions, and no private name of another module.
 
-Also a script, which lists what is wrong and which exceptions are no longer needed: `python tests/test_house.py`.
+Also a script, which lists what is wrong: `python tests/test_house.py`.
 """
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,48 +17,10 @@ OURS = ("perinvfl", "tests", "benchmarks", "scripts", "examples", *(path.stem fo
 LONGEST_FILE, LONGEST_FUNCTION = 350, 60
 PUBLIC = ("_replace", "_asdict", "_fields", "_make", "_field_defaults")  # of a NamedTuple
 
-# What does not keep a rule today, and why. It may only become shorter.
-TRAINING = "the training side (engine, preparation, flower, runs, api) is being restructured"
-READING = "results, plots, reproduce and cli are being restructured"
-FOLLOWS = "follows the restructuring of what it tests"
-FLOWER = "Flower offers no other way to stop its threads"
-ALLOWED: dict[str, str] = {
-    "src/perinvfl/api.py": TRAINING,
-    "src/perinvfl/engine/executors.py": TRAINING,
-    "src/perinvfl/engine/simulation.py": TRAINING,
-    "src/perinvfl/engine/simulation.py::Simulation.__init__": TRAINING,
-    "src/perinvfl/flower/rounds.py": TRAINING,
-    "src/perinvfl/flower/secagg.py::collect": TRAINING,
-    "src/perinvfl/flower/site.py": TRAINING,
-    "src/perinvfl/preparation/reference_model.py: _global_for": TRAINING,
-    "src/perinvfl/runs/loaded.py: _global_for": TRAINING,
-    "src/perinvfl/runs/loaded.py: _personal_for": TRAINING,
-    "src/perinvfl/plots/charts.py": READING,
-    "src/perinvfl/results/table.py": READING,
-    "tests/cli/test_cli.py": READING,
-    "tests/reproduce/test_reproduce.py": READING,
-    "tests/flower/test_parity.py: _assignment": FOLLOWS,
-    "tests/flower/test_parity.py: _read": FOLLOWS,
-    "tests/flower/test_progress.py: _Live": FOLLOWS,
-    "tests/flower/test_secagg.py: _decode": FOLLOWS,
-    "tests/flower/test_site.py: _assignment": FOLLOWS,
-    "tests/preparation/test_align.py: _model_of": FOLLOWS,
-    "tests/preparation/test_align.py: _simulation": FOLLOWS,
-    "tests/preparation/test_align.py: _views": FOLLOWS,
-    "tests/preparation/test_contexts.py": FOLLOWS,
-    "tests/preparation/test_contexts.py: _federation": FOLLOWS,
-    "tests/preparation/test_contexts.py: _inferred": FOLLOWS,
-    "tests/preparation/test_contexts.py: _take": FOLLOWS,
-    "tests/preparation/test_contexts.py::test_a_run_that_was_stopped_ends_with_the_same_bits": FOLLOWS,
-    "tests/preparation/test_hidden_middle.py: _shown": FOLLOWS,
-    "tests/runs/test_birds_end_to_end.py: _global_average": FOLLOWS,
-    "src/perinvfl/flower/run_process.py: _stop_event": FLOWER,
-}
-
 
 class Offence(NamedTuple):
-    what: str  # as it stands in ALLOWED
-    told: str
+    what: str  # a file, a function or a name
+    why: str
 
 
 def sources() -> list[Path]:
@@ -74,8 +37,8 @@ def long_functions(path: Path, text: str, tree: ast.Module) -> Iterator[Offence]
     for name, node in functions(tree):
         lines = (node.end_lineno or node.lineno) - node.lineno + 1
         if lines > LONGEST_FUNCTION:
-            told = f"(line {node.lineno}) has {lines} lines; {LONGEST_FUNCTION} is the most: name its parts"
-            yield Offence(f"{named(path)}::{name}", told)
+            why = f"(line {node.lineno}) has {lines} lines; {LONGEST_FUNCTION} is the most: name its parts"
+            yield Offence(f"{named(path)}::{name}", why)
 
 
 def private_names(path: Path, text: str, tree: ast.Module) -> Iterator[Offence]:
@@ -91,8 +54,8 @@ def private_names(path: Path, text: str, tree: ast.Module) -> Iterator[Offence]:
         else:
             continue
         for name in found:
-            told = f"(line {node.lineno}) is private to another module: make it public there, or do without"
-            yield Offence(f"{named(path)}: {name}", told)
+            why = f"(line {node.lineno}) is private to another module: make it public there, or do without"
+            yield Offence(f"{named(path)}: {name}", why)
 
 
 def named(path: Path) -> str:
@@ -155,17 +118,19 @@ def functions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.Functi
 RULES = {"files": long_file, "functions": long_functions, "private names": private_names}
 
 
+@cache
+def parsed(path: Path) -> tuple[str, ast.Module]:
+    text = path.read_text(encoding="utf-8")
+    return text, ast.parse(text)
+
+
 def offences(rule: str) -> list[Offence]:
-    found = []
-    for path in sources():
-        text = path.read_text(encoding="utf-8")
-        found += list(RULES[rule](path, text, ast.parse(text)))
-    return found
+    return [offence for path in sources() for offence in RULES[rule](path, *parsed(path))]
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_house_rules_are_kept(rule: str) -> None:
-    wrong = [f"{offence.what} {offence.told}" for offence in offences(rule) if offence.what not in ALLOWED]
+    wrong = [f"{offence.what} {offence.why}" for offence in offences(rule)]
     assert not wrong, "\n" + "\n".join(wrong)
 
 
@@ -184,13 +149,10 @@ def test_the_house_rules_are_kept(rule: str) -> None:
 )
 def test_private_names_are_told_from_public_ones(code: str, found: list[str]) -> None:
     path = ROOT / "src/made_up.py"
-    told = [offence.what for offence in private_names(path, code, ast.parse(code))]
-    assert told == [f"src/made_up.py: {name}" for name in found]
+    names = [offence.what for offence in private_names(path, code, ast.parse(code))]
+    assert names == [f"src/made_up.py: {name}" for name in found]
 
 
 if __name__ == "__main__":
-    everything = [offence for rule in RULES for offence in offences(rule)]
-    for offence in everything:
-        print(offence.what, offence.told, f"[allowed: {ALLOWED[offence.what]}]" if offence.what in ALLOWED else "")
-    for what in sorted(ALLOWED.keys() - {offence.what for offence in everything}):
-        print(f"{what}: no longer needs its exception")
+    for offence in (offence for rule in RULES for offence in offences(rule)):
+        print(offence.what, offence.why)

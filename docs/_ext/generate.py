@@ -4,24 +4,20 @@ An algorithm's page is its docstring, the equations of docs/equations/NAME.md, i
 without equations stops the build.
 """
 
-import dataclasses
 import inspect
 import re
-import typing
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 import typer
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
-from perinvfl.algorithms import ALGORITHMS, settings_of
+from perinvfl.algorithms import ALGORITHMS
+from perinvfl.algorithms.base import Algorithm
 from perinvfl.cli.app import app as commands
-from perinvfl.data.registry import BENCHMARKS
-from perinvfl.engine.simulation import Training
-from perinvfl.learning.shortcut import ContextSettings
-from perinvfl.models import ModelSettings
+from perinvfl.runs.catalogue import Entry, read_catalogue
 
 HERE = Path(__file__).parent.parent
 ROOT = HERE.parent
@@ -34,32 +30,16 @@ def write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-def settings_table(fields: Any) -> str:
+def settings_table(entry: Entry) -> str:
     lines = ["| setting | symbol | default | allowed | meaning |", "|---|---|---|---|---|"]
-    for field in fields:
-        told = field.metadata
-        default = "" if field.default is dataclasses.MISSING else f"`{plain(field.default)}`"
-        cells = (f"`{field.name}`", told.get("symbol", ""), default, allowed(field), told.get("doc", ""))
+    for setting in entry.settings:
+        default = f"`{setting.default_text}`" if setting.default_text else ""
+        cells = (f"`{setting.name}`", setting.symbol, default, setting.allowed, setting.meaning)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)
 
 
-def plain(value: Any) -> str:
-    if isinstance(value, tuple):
-        return "[" + ", ".join(map(plain, value)) + "]"
-    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else f"{value}"
-
-
-def allowed(field: Any) -> str:
-    if typing.get_origin(field.type) is Literal:
-        return ", ".join(map(str, typing.get_args(field.type)))
-    signs = {"least": "≥", "above": ">", "most": "≤"}
-    return ", ".join(
-        f"{sign} {field.metadata[key]:g}" for key, sign in signs.items() if field.metadata.get(key) is not None
-    )
-
-
-def algorithm_page(name: str, algorithm: type) -> str:
+def algorithm_page(name: str, algorithm: type[Algorithm]) -> str:
     equations = HERE / "equations" / f"{name}.md"
     if not equations.exists():
         raise ExtensionError(f"docs/equations/{name}.md is missing: the equations of {name} belong there.")
@@ -74,7 +54,7 @@ def algorithm_page(name: str, algorithm: type) -> str:
 
 ## Settings
 
-{settings_table(settings_of(algorithm))}
+{settings_table(read_catalogue().algorithms[name])}
 
 ## Source
 
@@ -92,10 +72,25 @@ BASE = """# What all algorithms share
 
 ## Source
 
-```{{literalinclude}} ../../src/perinvfl/algorithms/base.py
-:language: python
-```
+{sources}
 """
+SHARED = {
+    "messages.py": "What goes back and forth in a round, and what stays",
+    "base.py": "The shape of an algorithm",
+    "local_steps.py": "Local steps of the global model",
+    "aggregation/base.py": "How updates are combined: the interface",
+    "aggregation/mean.py": "The mean",
+    "aggregation/fedgma.py": "FedGMA's mask (`agreement`)",
+    "aggregation/fedomg.py": "FedOMG's matching (`matching`)",
+}
+
+
+def base_page() -> str:
+    sources = "\n".join(
+        f"### {title}\n\n```{{literalinclude}} ../../src/perinvfl/algorithms/{path}\n:language: python\n```\n"
+        for path, title in SHARED.items()
+    )
+    return BASE.format(equations=(HERE / "equations/base.md").read_text(encoding="utf-8").strip(), sources=sources)
 
 
 def command_page() -> str:
@@ -109,7 +104,7 @@ def command_page() -> str:
         parts += [f"## {name}", inspect.cleandoc(command.help or ""), f"```\n{usage}\n```"]
         rows = [(p.human_readable_name, getattr(p, "help", "")) for p in arguments]
         rows += [(", ".join(p.opts), p.help or "") for p in options]
-        parts.append("\n".join(["| | |", "|---|---|", *(f"| `{key}` | {told} |" for key, told in rows)]))
+        parts.append("\n".join(["| | |", "|---|---|", *(f"| `{key}` | {meaning} |" for key, meaning in rows)]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -126,12 +121,11 @@ def settings_page() -> str:
         "# Settings",
         "What an experiment file may say. Algorithms have [pages of their own](algorithms/index.md).",
     ]
-    parts += ["## [training]", settings_table(dataclasses.fields(Training))]
-    parts += ["## [contexts]", settings_table(dataclasses.fields(ContextSettings))]
-    parts += ["## [model]", settings_table(dataclasses.fields(ModelSettings))]
-    for name, benchmark in BENCHMARKS.items():
-        parts += [f'## [data] benchmark = "{name}"', f"{benchmark.doc.capitalize()}."]
-        parts.append(settings_table(dataclasses.fields(benchmark.settings)))
+    catalogue = read_catalogue()
+    for section in catalogue.sections.values():
+        parts += [f"## {section.title}", settings_table(section)]
+    for name, benchmark in catalogue.benchmarks.items():
+        parts += [f'## [data] benchmark = "{name}"', f"{benchmark.title.capitalize()}.", settings_table(benchmark)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -167,7 +161,7 @@ def _tick(yes: bool) -> str:
 def generate(app: Sphinx) -> None:
     folder = HERE / "algorithms"
     write(folder / "index.md", index_page())
-    write(folder / "base.md", BASE.format(equations=(HERE / "equations/base.md").read_text(encoding="utf-8").strip()))
+    write(folder / "base.md", base_page())
     for name, algorithm in ALGORITHMS.items():
         write(folder / f"{name}.md", algorithm_page(name, algorithm))
     write(HERE / "commands.md", command_page())
@@ -192,12 +186,12 @@ def list_pages(app: Sphinx, name: str, source: list[str]) -> None:
 
 
 def read_signature(app: Sphinx, what: str, name: str, obj: Any, options: Any, arguments: Any, returns: Any) -> Any:
-    """A default that is made anew each time has no text that Python reads."""
+    """A default made by a factory has no text that Python can read."""
     return (arguments.replace("<factory>", "..."), returns) if arguments else None
 
 
 def read_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Docstrings are written as people read them in the code: `code`, fences and |x| as they stand."""
+    """Docstrings are written to be read in the code; `code`, fences and |x| are made into reStructuredText here."""
     if lines and lines[0].startswith("Alias for field number"):
         lines.clear()  # what Python says of every field of a tuple
     made: list[str] = []

@@ -13,8 +13,10 @@ from perinvfl.core import tree
 from perinvfl.core.tree import Params
 from perinvfl.data.benchmarks.random import random_federation
 from perinvfl.data.federation import Federation, Split
-from perinvfl.engine.simulation import Simulation, Training
+from perinvfl.engine.local_client import without_padding
+from perinvfl.engine.simulation import Simulation
 from perinvfl.learning.problem import Batches
+from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings
 from tests import reference
 
@@ -97,7 +99,8 @@ def client_view(simulation: Simulation, i: int, trial: int = 0) -> tuple[Broadca
     sent = simulation.algorithms[trial].broadcast(server, torch.arange(simulation.clients))
     states: Any = simulation.store.take(everyone(simulation))
     state = states[trial][i] if isinstance(states, list) else tree.over(lambda leaf: leaf[trial, i].clone(), states)
-    data = Split(*(part[trial, i] for part in simulation.data))
+    padded = Split(*(part[trial, i] for part in simulation.data))
+    data = without_padding(padded) if isinstance(states, list) else padded
     return Broadcast(sent.params, sent.weight[i], int(sent.round)), state, Batches(data, None)
 
 

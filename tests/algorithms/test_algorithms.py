@@ -24,7 +24,8 @@ from perinvfl.algorithms import (
 from perinvfl.algorithms.base import Algorithm
 from perinvfl.data.benchmarks.random import random_federation
 from perinvfl.data.federation import ContextUse, Federation, Task
-from perinvfl.engine.simulation import Simulation, Training
+from perinvfl.engine.simulation import Simulation
+from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings
 from tests import reference
 
@@ -176,11 +177,11 @@ def run_reference(
     risks = []
     for t in range(ROUNDS):
         ids = simulation.participants(t)
-        places = simulation.places(t, ids, settings.batches_per_round(), "batches")
+        places = simulation.sample_indices(t, ids, settings.batches_per_round(), "batches")
         own = ids[trial].tolist()
         risks.append(run.round(own, list(places[trial]) if places is not None else [None] * len(own)))
     everyone = torch.arange(simulation.clients).expand(len(SEEDS), -1)
-    places = simulation.places(ROUNDS, everyone, settings.batches_at_end(), "fine-tuning")
+    places = simulation.sample_indices(ROUNDS, everyone, settings.batches_at_end(), "fine-tuning")
     personal = [
         reference.parameters_of(run.personal(i, None if places is None else places[trial, i]))
         for i in range(simulation.clients)
@@ -249,8 +250,8 @@ def test_every_algorithm_has_a_case() -> None:
     assert {case.algorithm for case in CASES.values()} == set(ALGORITHMS.values())
 
 
-@pytest.mark.parametrize("batch", ["full", "mini"])
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("batch", ["full", pytest.param("mini", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("optimizer", ["sgd", pytest.param("adam", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", CASES)
 def test_vmap_and_loop_equal_the_reference(name: str, optimizer: str, batch: str) -> None:
     """Two trials with their own settings and seeds; sample weights and partial participation in half of the cases."""
@@ -264,6 +265,7 @@ def test_vmap_and_loop_equal_the_reference(name: str, optimizer: str, batch: str
     compare(CASES[name], optimizer, training, federations_of("binary", 3 if batch == "full" else 2, batch == "mini"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [0, 12])
 @pytest.mark.parametrize("task", ["multiclass", "regression"])
 @pytest.mark.parametrize("name", ["irm", "perinvfl_irm", "perinvfl_groupdro"])
@@ -275,6 +277,7 @@ def test_other_tasks_equal_the_reference(name: str, task: Task, batch_size: int)
     compare(case, "sgd", {"batch_size": batch_size, "weights": "samples"}, federations_of(task, 2, False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [0, 12])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 @pytest.mark.parametrize("name", BALANCED)
@@ -293,6 +296,7 @@ def test_balanced_contexts_of_several_classes_equal_the_reference(name: str) -> 
     compare(BALANCED[name], "sgd", {}, [split_by_hand(given, "balance")])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [0, 12])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 @pytest.mark.parametrize("name", DISCOUNTED)

@@ -10,9 +10,18 @@ from perinvfl.errors import UserError
 from tests.algorithms.small_runs import ALL, EXECUTORS, STORES, final, personal, same_bits, simulate, with_optimizer
 
 
-@pytest.mark.parametrize("fraction", [0.5, 1.0])
+@pytest.mark.parametrize("fraction", [0.5, pytest.param(1.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("store", STORES)
-@pytest.mark.parametrize("name", ["fedavg", "alone", "groupdro", "ditto", "perinvfl_irm", "perinvfl_groupdro"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "perinvfl_irm",
+        *(
+            pytest.param(n, marks=pytest.mark.slow)
+            for n in ("fedavg", "alone", "groupdro", "ditto", "perinvfl_groupdro")
+        ),
+    ],
+)
 def test_a_restored_simulation_goes_on_with_the_same_bits(
     name: str, store: str, fraction: float, tmp_path: Path
 ) -> None:

@@ -26,14 +26,14 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_another_run(name: st
 def test_batches_and_participants_follow_the_seed_client_and_round() -> None:
     simulation = simulate([FedAvg()] * 3, seeds=[5, 6, 5], batch_size=6, fraction=0.5)
     ids = torch.tensor([[0, 1], [0, 1], [0, 1]])
-    places = simulation.places(0, ids, 20, "batches")
-    later = simulation.places(1, ids, 20, "batches")
+    places = simulation.sample_indices(0, ids, 20, "batches")
+    later = simulation.sample_indices(1, ids, 20, "batches")
     assert places is not None and later is not None
     assert torch.equal(places[0], places[2])
     assert not torch.equal(places[0], places[1])  # seeds
     assert not torch.equal(places[0, 0], places[0, 1])  # clients
     assert not torch.equal(places[0], later[0])  # rounds
-    alone = simulation.places(0, torch.tensor([[1], [1], [1]]), 20, "batches")
+    alone = simulation.sample_indices(0, torch.tensor([[1], [1], [1]]), 20, "batches")
     assert alone is not None and torch.equal(alone[:, 0], places[:, 1])  # not on who else takes part
     sizes = simulation.federation.sizes
     assert places[:, 0].max() < sizes[0] and places[:, 1].max() == sizes[1] - 1

@@ -7,92 +7,88 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from commands import command, environment, perinvfl, start, tiny_file, untimed
 
 from perinvfl.cli import call
+from tests.commands import command, environment, perinvfl, start, tiny_file, until, untimed
 
 SECOND = '\n[[algorithm]]\nname = "fedavg"\nlearning_rate = 0.1\n'
 
 
-def start_and_stop(file: Path, out: Path, *options: str) -> tuple[int, str, str]:
-    """Begin a long run, press Ctrl-C once there is something to go on from; exit code, stdout, stderr."""
-    process = start("run", file, "--out", out, *options)
-    while not list(out.rglob("checkpoint.pt")):
-        time.sleep(0.05)
-        assert process.poll() is None
-    time.sleep(0.3)
-    os.kill(process.pid, signal.SIGINT)
-    told, err = process.communicate(timeout=60)
-    return process.returncode, told, err
+def stopped(file: Path, out: Path, *options: str, at: int = 2) -> tuple[int, str]:
+    """Begin a run that gets Ctrl-C at its n-th evaluation; exit code and stderr."""
+    path = os.pathsep.join([str(Path(__file__).parent / "interrupted"), os.environ.get("PYTHONPATH", "")])
+    process = start("run", file, "--out", out, *options, PYTHONPATH=path.rstrip(os.pathsep), INTERRUPT_AT=str(at))
+    _, err = process.communicate(timeout=120)
+    return process.returncode, err
 
 
-def test_ctrl_c_tells_the_exact_command_and_it_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_prints_the_exact_command_that_resumes(tmp_path: Path) -> None:
     folder = tmp_path / "a folder"  # a name that must be quoted
     folder.mkdir()
-    file = tiny_file(folder, rounds=300, training="evaluate_every = 50")
-    code, _, err = start_and_stop(file, folder / "runs")
+    file = tiny_file(folder, rounds=12, training="evaluate_every = 4")
+    code, err = stopped(file, folder / "runs")
     assert code == 130 and "Traceback" not in err
     said, resume = err.strip().splitlines()
-    assert said == "Stopped. The same command goes on from the last checkpoint:"
+    assert said == "Stopped. The same command resumes from the last checkpoint:"
     assert shlex.split(resume) == [sys.executable, "-m", "perinvfl", "run", str(file), "--out", str(folder / "runs")]
     again = subprocess.run(resume, shell=True, capture_output=True, text=True, env=environment())
     assert again.returncode == 0, again.stderr
-    assert "going on after round" in again.stdout
-    assert perinvfl("run", file, "--out", folder / "whole").returncode == 0
-    (stopped,), (whole,) = ((list((folder / name).rglob("events.jsonl"))) for name in ("runs", "whole"))
-    assert untimed(stopped) == untimed(whole), "stopped and resumed, the same result"
+    assert "resumes after round" in again.stdout
+    assert call(["run", str(file), "--out", str(folder / "whole"), "--quiet"]) == 0
+    (resumed,), (whole,) = ((list((folder / name).rglob("events.jsonl"))) for name in ("runs", "whole"))
+    assert untimed(resumed) == untimed(whole), "stopped and resumed, the same result"
 
 
 def test_ctrl_c_elsewhere_names_its_own_command(tmp_path: Path) -> None:
     file = tiny_file(tmp_path, rounds=100_000)
-    process = start(file, "--out", tmp_path / "runs", module="perinvfl.runs.train")
-    while not list((tmp_path / "runs").rglob("checkpoint.pt")):
-        time.sleep(0.05)
-        assert process.poll() is None
+    process = start(file, "--out", tmp_path / "runs", module="perinvfl.train")
+    until(lambda: list((tmp_path / "runs").rglob("checkpoint.pt")), "the first checkpoint", process)
     os.kill(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert shlex.split(err.strip().splitlines()[-1])[1:4] == ["-m", "perinvfl.runs.train", str(file)]
+    assert shlex.split(err.strip().splitlines()[-1])[1:4] == ["-m", "perinvfl.train", str(file)]
 
 
-def test_json_lines_tell_everything(tmp_path: Path) -> None:
-    file = tiny_file(tmp_path, more=SECOND)
-    done = perinvfl("run", file, "--json", "--out", tmp_path / "runs")
-    assert done.returncode == 0, done.stderr
-    told = [json.loads(line) for line in done.stdout.splitlines()]
+Printed = pytest.CaptureFixture[str]
+
+
+def test_json_lines_tell_everything(tmp_path: Path, capsys: Printed) -> None:
+    line = ["run", str(tiny_file(tmp_path, more=SECOND)), "--json", "--out", str(tmp_path / "runs")]
+    assert call(line) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["event"] for line in told] == ["start", "evaluation", "evaluation", "end"] * 2 + ["done"]
     assert told[0]["rounds"] == 10 and Path(told[0]["folder"]).is_dir()
     assert told[1]["seconds_left"] >= 0 and told[2]["seconds_left"] == 0
     recorded = [json.loads(line) for line in (Path(told[0]["folder"]) / "events.jsonl").read_text().splitlines()]
     assert told[2]["personal"] == recorded[2]["personal"] and told[2]["risks"] == recorded[2]["risks"]
     assert [row["method"] for row in told[-1]["table"]["rows"]] == ["Constant", "PerInvFL", "FedAvg"]
-    again = perinvfl("run", file, "--json", "--out", tmp_path / "runs")
-    assert [json.loads(line)["event"] for line in again.stdout.splitlines()] == ["skipped", "skipped", "done"]
+    assert call(line) == 0
+    again = capsys.readouterr().out.splitlines()
+    assert [json.loads(line)["event"] for line in again] == ["skipped", "skipped", "done"]
 
 
-def test_quiet_says_nothing_but_errors(tmp_path: Path) -> None:
+def test_quiet_says_nothing_but_errors(tmp_path: Path, capsys: Printed) -> None:
     done = perinvfl("run", tiny_file(tmp_path), "--quiet", "--out", tmp_path / "runs")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert list((tmp_path / "runs").rglob("checkpoint.pt"))
-    wrong = perinvfl("run", tmp_path / "none.toml", "--quiet")
-    assert wrong.returncode == 2 and "does not exist" in wrong.stderr
-    both = perinvfl("run", tiny_file(tmp_path), "--quiet", "--json")
-    assert both.returncode == 2 and "exclude each other" in both.stderr
+    assert call(["run", str(tmp_path / "none.toml"), "--quiet"]) == 2
+    assert "does not exist" in capsys.readouterr().err
+    assert call(["run", str(tiny_file(tmp_path)), "--quiet", "--json"]) == 2
+    assert "exclude each other" in capsys.readouterr().err
 
 
-def test_a_log_tells_rounds_risk_and_time_left(tmp_path: Path) -> None:
-    done = perinvfl("run", tiny_file(tmp_path), "--out", tmp_path / "runs")
-    first = next(line for line in done.stdout.splitlines() if "round 5" in line)
+def test_a_log_tells_rounds_risk_and_time_left(tmp_path: Path, capsys: Printed) -> None:
+    assert call(["run", str(tiny_file(tmp_path)), "--out", str(tmp_path / "runs")]) == 0
+    first = next(line for line in capsys.readouterr().out.splitlines() if "round 5" in line)
     for word in ("PerInvFL, seed 0: round 5 of 10", "risk 0.", "mean over the spectrum", "s left"):
         assert word in first
 
 
 def test_a_terminal_shows_bars_with_rounds_risk_and_time(tmp_path: Path) -> None:
-    file = tiny_file(tmp_path, rounds=300, more=SECOND)
+    file = tiny_file(tmp_path, rounds=60, more=SECOND)
     leader, follower = pty.openpty()
     process = subprocess.Popen(
         command("run", file, "--out", tmp_path / "runs"),
@@ -111,15 +107,16 @@ def test_a_terminal_shows_bars_with_rounds_risk_and_time(tmp_path: Path) -> None
     os.close(leader)
     assert process.wait(timeout=60) == 0
     text = shown.decode(errors="replace")
-    for word in ("PerInvFL, seed 0", "all 2 runs", "300/300", "600/600", "risk 0.", "shifted accuracy", "0:00:0"):
+    for word in ("PerInvFL, seed 0", "all 2 runs", "60/60", "120/120", "risk 0.", "shifted accuracy", "0:00:0"):
         assert word in text, word
 
 
 def test_tensorboard_gets_the_recorded_numbers(tmp_path: Path) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.backend.event_processing.event_accumulator import (
+        EventAccumulator,
+    )
 
-    done = perinvfl("run", tiny_file(tmp_path), "--track", "tensorboard", "--out", tmp_path / "runs")
-    assert done.returncode == 0, done.stderr
+    assert call(["run", str(tiny_file(tmp_path)), "--track", "tensorboard", "--out", str(tmp_path / "runs")]) == 0
     (folder,) = (path.parent for path in (tmp_path / "runs").rglob("events.out.tfevents*"))
     assert folder.parent.name == "tensorboard"
     found = EventAccumulator(str(folder)).Reload()
@@ -132,27 +129,27 @@ def test_tensorboard_gets_the_recorded_numbers(tmp_path: Path) -> None:
     assert "risk" in found.Tags()["scalars"] and "global/0.5" in found.Tags()["scalars"]
 
 
-def test_mlflow_gets_the_recorded_numbers_and_goes_on_with_a_run(tmp_path: Path) -> None:
-    file = tiny_file(tmp_path, rounds=300, training="evaluate_every = 50")
-    code, _, err = start_and_stop(file, tmp_path / "runs", "--track", "mlflow")
+def test_mlflow_gets_the_recorded_numbers_and_resumes_a_run(tmp_path: Path) -> None:
+    file = tiny_file(tmp_path, rounds=12, training="evaluate_every = 4")
+    code, err = stopped(file, tmp_path / "runs", "--track", "mlflow")
     assert code == 130, err
-    again = perinvfl("run", file, "--out", tmp_path / "runs", "--track", "mlflow")
+    line = [sys.executable, "-c", RESUME_AND_READ, str(tmp_path / "runs/tiny/mlflow.db"), "run", str(file), "--quiet"]
+    line += ["--out", str(tmp_path / "runs"), "--track", "mlflow"]
+    again = subprocess.run(line, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
     (events,) = (tmp_path / "runs").rglob("events.jsonl")
     recorded = [json.loads(line) for line in events.read_text().splitlines() if '"evaluation"' in line]
-    asked = subprocess.run(
-        [sys.executable, "-c", READ, str(tmp_path / "runs/tiny/mlflow.db")], capture_output=True, text=True
-    )
-    assert asked.returncode == 0, asked.stderr
-    (found,) = json.loads(asked.stdout)
+    (found,) = json.loads(again.stdout)
     assert found["status"] == "FINISHED" and found["beta"] == "0.5"
     assert found["curve"] == {
         str(event["round"]): pytest.approx(sum(event["personal"]["0.1"]) / 3, abs=1e-6) for event in recorded
     }
 
 
-READ = """
+RESUME_AND_READ = """
 import json, os, sys
+from perinvfl.cli import call
+assert call(sys.argv[2:]) == 0
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
 import mlflow
 client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{sys.argv[1]}")

@@ -8,8 +8,9 @@ from torch._dynamo.utils import counters
 
 from perinvfl.algorithms import PerInvFL
 from perinvfl.data.benchmarks.random import random_federation
-from perinvfl.engine.simulation import Simulation, Training
+from perinvfl.engine.simulation import Simulation
 from perinvfl.errors import UserError
+from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from flower.processes import Processes
+
+from tests.flower.processes import Processes
 
 
 @pytest.fixture(scope="session")

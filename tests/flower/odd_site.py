@@ -1,11 +1,13 @@
 """A site's process that can be told to misbehave, and that keeps a copy of all it sends.
 
 python odd_site.py FOLDER BEHAVIOUR.json SENT_FOLDER. The behaviour file is read before every train message:
-{"delay": seconds}, {"hang": true} (a file `hanging` beside it then appears), {"spoil": [kind of each round]}.
+{"hold": true} (the reply waits until the file says otherwise), {"hang": true} (it never comes; a file `hanging` beside
+that file appears), {"spoil": [kind of each round]}.
 """
 
 import json
 import math
+import signal
 import sys
 import time
 from functools import partial
@@ -16,6 +18,7 @@ import torch
 
 from perinvfl.flower import client_app, codec, layout, site_process
 from perinvfl.flower.adapter.messages import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from tests.commands import until
 
 
 def record_into(sent: Path) -> None:
@@ -27,7 +30,7 @@ def record_into(sent: Path) -> None:
         (sent / name).write_bytes(request.read())
         return send(self, request, **options)  # type: ignore[arg-type]
 
-    httpx.Client.send = recorded  # type: ignore[method-assign,assignment]
+    httpx.Client.send = recorded  # type: ignore[method-assign]
 
 
 def spoil(kind: str, content: RecordDict) -> RecordDict:
@@ -46,7 +49,7 @@ def spoil(kind: str, content: RecordDict) -> RecordDict:
     elif kind == "malformed":
         return RecordDict({"something": MetricRecord({"else": 1})})
     elif kind == "risk":
-        content[codec.TOLD] = MetricRecord({"risk": math.nan})
+        content[codec.NUMBERS] = MetricRecord({"risk": math.nan})
     record = ArrayRecord({codec.FLAT: Array("float32", (flat.numel(),), codec.RAW, flat.numpy().tobytes())})
     content[codec.UPDATE] = record
     return content
@@ -56,11 +59,12 @@ def oddly(behaviour: Path, message: Message, context: Context) -> Message:
     if message.metadata.message_type != "train":
         return client_app.answer(message, context)
     asked = json.loads(behaviour.read_text())
-    time.sleep(asked.get("delay", 0))
     reply = client_app.answer(message, context)
+    if asked.get("hold"):
+        until(lambda: not json.loads(behaviour.read_text()).get("hold"), "the reply is released")
     if asked.get("hang"):
         behaviour.with_name("hanging").write_text(message.metadata.group_id)
-        time.sleep(1000)
+        signal.pause()  # until it is killed
     kinds = asked.get("spoil", [])
     number = int(message.metadata.group_id)
     if number < len(kinds) and kinds[number]:
@@ -72,7 +76,10 @@ def main(folder: Path, behaviour: Path, sent: Path) -> None:
     torch.set_num_threads(1)
     record_into(sent)
     site = layout.open_site(folder)
-    site_process.Node(site, {}, partial(oddly, behaviour), lambda line: print(line, flush=True), poll=0.15).serve()
+    own_code = {"code": str(Path(__file__).parents[2] / "examples")}
+    site_process.Node(
+        site, own_code, partial(oddly, behaviour), lambda line: print(line, flush=True), poll=0.15
+    ).serve()
 
 
 if __name__ == "__main__":

@@ -6,11 +6,9 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
-from commands import command, environment, perinvfl
+from tests.commands import ROOT, command, environment, perinvfl, until
 
 SITES = ("a", "b", "c", "d")
 ODD = "d"
@@ -19,12 +17,11 @@ HERE = Path(__file__).parent
 EXPERIMENT = """
 name = "{name}"
 seeds = [{seed}]
+{more}
 [data]
-benchmark = "random"
-clients = 4
-samples = 20
+{data}
 [model]
-hidden = [5]
+{model}
 [training]
 rounds = {rounds}
 batch_size = 8
@@ -35,6 +32,7 @@ poll = 0.05
 {settings}
 {algorithms}
 """
+RANDOM = "benchmark = 'random'\nclients = 4\nsamples = 20\n"
 PERINVFL = """
 [[algorithm]]
 name = "perinvfl"
@@ -50,13 +48,6 @@ def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
-
-
-def until(true: Callable[[], object], seconds: float, what: str) -> None:
-    ends = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < ends, f"not within {seconds} s: {what}"
-        time.sleep(0.05)
 
 
 class Processes:
@@ -86,13 +77,14 @@ class Processes:
         elif name == ODD:
             line = [sys.executable, *map(str, (HERE / "odd_site.py", self.site(name), self.behaviour, self.sent))]
         else:
-            line = command("federation", "join", self.site(name), "--poll", "0.15")
+            line = command("federation", "join", self.site(name), "--poll", "0.15", "--code", ROOT / "examples")
         with open(self.root / f"{name}.log", "ab") as log:
             self.running[name] = subprocess.Popen(line, stdout=log, stderr=log, env=self.environment())
 
     def environment(self) -> dict[str, str]:
-        path = os.pathsep.join([str(HERE / "watched"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-        return {**environment(), "PYTHONPATH": path, "WATCHED_LOG": str(self.watched)}
+        path = os.pathsep.join([str(HERE / "watched"), str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+        one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # as the simulator in these tests
+        return {**environment(), **one_thread, "PYTHONPATH": path, "WATCHED_LOG": str(self.watched)}
 
     def whole(self) -> None:
         """Everybody runs, and the odd site is as the others."""
@@ -101,7 +93,7 @@ class Processes:
             process = self.running.get(name)
             if process is None or process.poll() is not None:
                 self.start(name)
-        until((self.folder / "server" / "control.key").exists, 60, "the server runs")
+        until((self.folder / "server" / "control.key").exists, "the server runs", self.running["up"])
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         process = self.running.pop(name)
@@ -121,11 +113,19 @@ class Processes:
         path = self.root / f"{name}.log"
         return path.read_text() if path.exists() else ""
 
-    def experiment(self, name: str, rounds: int, settings: str = "", algorithms: str = PERINVFL, seed: int = 0) -> Path:
+    def experiment(
+        self,
+        name: str,
+        rounds: int,
+        settings: str = "",
+        algorithms: str = PERINVFL,
+        data: str = RANDOM,
+        model: str = "hidden = [5]",
+        more: str = "",
+    ) -> Path:
         file = self.root / f"{name}.toml"
-        file.write_text(
-            EXPERIMENT.format(name=name, rounds=rounds, settings=settings, algorithms=algorithms, seed=seed)
-        )
+        given = {"settings": settings, "algorithms": algorithms, "data": data, "model": model, "more": more}
+        file.write_text(EXPERIMENT.format(name=name, rounds=rounds, seed=0, **given))
         return file
 
     def begin(self, file: Path, *more: str) -> "subprocess.Popen[str]":
@@ -135,6 +135,7 @@ class Processes:
         return subprocess.Popen(line, env=self.environment(), **pipes)  # type: ignore[call-overload]
 
     def run(self, file: Path, *more: str) -> str:
+        """A run to its end."""
         process = self.begin(file, *more)
         printed, _ = process.communicate(timeout=300)
         logs = "\n".join(self.log(name)[-2000:] for name in ("up", *SITES))

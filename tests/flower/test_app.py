@@ -12,15 +12,14 @@ from pathlib import Path
 import httpx
 import pytest
 import torch
-from commands import ROOT, environment
-from flower.processes import free_port, until
 
 from perinvfl.core import checkpoint, tree
 from perinvfl.engine.simulation import Simulation
 from perinvfl.runs.experiment import read_experiment
 from perinvfl.runs.records import read_run
+from tests.commands import ROOT, environment, until
+from tests.flower.processes import free_port
 
-pytestmark = pytest.mark.xdist_group("app")
 BIN = Path(sys.executable).parent
 
 
@@ -66,7 +65,7 @@ def superlink(place: Path, *more: str) -> Iterator[int]:
     (place / "home" / "config.toml").write_text(connection)
     line = ("flower-superlink", "--insecure", "--port", port, "--disable-runtime-dependency-installation", *more)
     with process(place, "superlink.log", *line):
-        until(lambda: _answers(port), 60, "the SuperLink answers")
+        until(lambda: _answers(port), "the SuperLink answers")
         yield port
 
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -19,11 +20,11 @@ from perinvfl.flower.adapter.messages import (
     RecordDict,
     serialized_copy,
 )
+from perinvfl.flower.assignment import Assignment
 from perinvfl.flower.codec import Rejected
-from perinvfl.flower.site import Assignment
 
 NU: Params = {"0.weight": torch.randn(3, 4), "0.bias": torch.randn(3), "1.weight": torch.randn(1, 3)}
-ASKED = Assignment("run", {"seed": 0, "data": {"p": [0.1, [0.2]]}}, 2, 4, 3, 7, 5, 0.1 + 0.2, (1.5, 2.0))
+ASKED = Assignment("run", {"seed": 0, "data": {"p": [0.1, [0.2]]}}, 2, 4, 3, 1, 7, 15, 11, 0.1 + 0.2, (1.5, 2.0))
 
 
 def upload() -> Upload:
@@ -38,7 +39,7 @@ def test_there_and_back() -> None:
     assert list(nu) == list(NU) and all(torch.equal(nu[name], NU[name]) for name in NU)
     sent = upload()
     got, rest = codec.decode_upload(
-        serialized_copy(codec.encode_upload(sent, True, 12)), NU, largest=1e6, told={"risk", "samples"}
+        serialized_copy(codec.encode_upload(sent, True, 12)), NU, largest=1e6, asked_for={"risk", "samples"}
     )
     assert all(torch.equal(got.update[name], sent.update[name]) for name in NU)
     assert torch.equal(got.risk, sent.risk) and rest == {"samples": 12}
@@ -81,11 +82,11 @@ BAD = {
     "8 bytes for 18": spoiled(torch.zeros(2), shape=(18,)),
     "type float64": spoiled(FINE.double(), dtype="float64"),
     "the arrays other": with_part(codec.UPDATE, ArrayRecord({"other": Array("float32", (0,), codec.RAW, b"")})),
-    "the parts update, told, more": with_part("more", MetricRecord({"x": 1})),
+    "the parts update, numbers, more": with_part("more", MetricRecord({"x": 1})),
     "the parts none": RecordDict(),
-    "does not tell": with_part(codec.TOLD, MetricRecord({})),
-    "not a finite number": with_part(codec.TOLD, MetricRecord({"risk": math.nan})),
-    "a risk that is not": with_part(codec.TOLD, MetricRecord({"risk": [1.0, 2.0]})),
+    "does not report": with_part(codec.NUMBERS, MetricRecord({})),
+    "NaN or infinite": with_part(codec.NUMBERS, MetricRecord({"risk": math.nan})),
+    "a risk that is NaN": with_part(codec.NUMBERS, MetricRecord({"risk": [1.0, 2.0]})),
     "has the parts": with_part(codec.UPDATE, ConfigRecord({"x": "y"})),
 }
 
@@ -93,7 +94,7 @@ BAD = {
 @pytest.mark.parametrize("says", BAD)
 def test_what_cannot_be_true_is_refused_by_name(says: str) -> None:
     with pytest.raises(Rejected, match=says):
-        codec.decode_upload(serialized_copy(BAD[says]), NU, largest=1e6, told={"risk"})
+        codec.decode_upload(serialized_copy(BAD[says]), NU, largest=1e6, asked_for={"risk"})
 
 
 def test_samples_that_cannot_be() -> None:
@@ -124,28 +125,57 @@ def test_a_site_refuses_a_model_that_is_not_finite() -> None:
 
 def test_scores() -> None:
     good = codec.encode_table({"personal": {"0.1": 0.5}, "global": {"0.1": 1}})
-    assert codec.decode_scores(good, ["personal", "global"], ["0.1"])["personal"] == {"0.1": 0.5}
+    assert codec.decode_scores(good, ["personal", "global"], ["0.1"], [])["personal"] == {"0.1": 0.5}
     for bad in ({}, {"personal": 3}, {"personal": {"0.1": "x"}}, {"personal": {"0.1": -1}}, {"personal": {"0.2": 1}}):
         with pytest.raises(Rejected):
-            codec.decode_scores(codec.encode_table(bad), ["personal"], ["0.1"])
+            codec.decode_scores(codec.encode_table(bad), ["personal"], ["0.1"], [])
+    grouped = {"personal": {"0.1": 0.5}, "personal groups": {"0.1": [3, 0, 2, 1]}}
+    assert codec.decode_scores(codec.encode_table(grouped), ["personal"], ["0.1"], ["0.1"]) == grouped
+    for counts in ({}, {"0.1": 3}, {"0.1": ["x"]}, {"0.1": [-1]}, {"0.1": [float("inf")]}):
+        with pytest.raises(Rejected):
+            table = codec.encode_table(grouped | {"personal groups": counts})
+            codec.decode_scores(table, ["personal"], ["0.1"], ["0.1"])
     with pytest.raises(Rejected, match="not a table"):
         codec.decode_table(RecordDict())
 
 
 def test_introductions() -> None:
-    good = {"shape": [6], "task": "binary", "outputs": 1, "contexts": 2, "tests": ["a"], "spectrum": ["a"]}
+    good: dict[str, Any] = {"shape": [6], "task": "binary", "outputs": 1, "contexts": 2, "tests": ["a"]}
+    good |= {"cases": ["a", "validation"], "spectrum": ["a"], "batch_fits": True}
     assert codec.decode_introduction(codec.encode_table(good), scores=False) == good
     told = good | {"constant": {"a": 0.5}}
     assert codec.decode_introduction(codec.encode_table(told), scores=True) == told
-    for change in (
+    changes: tuple[dict[str, Any], ...] = (
         {"shape": "x"},
         {"task": "x"},
         {"outputs": 0},
         {"contexts": "2"},
         {"tests": [1]},
         {"spectrum": ["b"]},
-    ):
-        with pytest.raises(Rejected, match="what its data are like"):
+        {"cases": []},
+        {"batch_fits": 1},
+        {"groups": {"counts": {"a": [1, -1]}, "majority": 0}},
+        {"groups": {"counts": {"b": [1]}, "majority": 0}},
+    )
+    for change in changes:
+        with pytest.raises(Rejected, match="does not describe its data"):
             codec.decode_introduction(codec.encode_table(good | change), scores=False)
     with pytest.raises(Rejected):
         codec.decode_introduction(codec.encode_table(good), scores=True)
+
+
+def test_statistics_and_facts() -> None:
+    like: Params = {"bn.running_mean": torch.zeros(3), "bn.running_var": torch.zeros(3)}
+    sent = {"bn.running_mean": torch.randn(3), "bn.running_var": torch.rand(3)}
+    found, samples = codec.decode_statistics(codec.encode_statistics(sent, 7), like, samples=True)
+    assert samples == 7 and all(torch.equal(found[name], sent[name]) for name in sent)
+    bad = {**sent, "bn.running_var": -torch.ones(3)}
+    for content in (codec.encode_statistics(bad, 7), codec.encode_statistics(sent, None), RecordDict()):
+        with pytest.raises(Rejected):
+            codec.decode_statistics(content, like, samples=True)
+    good: dict[str, Any] = {"reference": {"wrong": [0.25]}, "views": [6]}
+    assert codec.decode_facts(codec.encode_table(good)) == good and codec.decode_facts(codec.encode_table({})) == {}
+    wrong: list[dict[str, Any]] = [{"reference": {"wrong": [2.0]}}, {"reference": {}}, {"views": [9]}, {"more": 1}]
+    for change in [*wrong, {"views": [0, 1]}]:
+        with pytest.raises(Rejected, match="what it found"):
+            codec.decode_facts(codec.encode_table(good | change))

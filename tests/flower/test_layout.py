@@ -6,7 +6,6 @@ from base64 import b64encode
 from pathlib import Path
 
 import pytest
-from commands import perinvfl
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -15,6 +14,7 @@ from perinvfl.core.files import only_one
 from perinvfl.errors import UserError
 from perinvfl.flower import credentials, layout
 from perinvfl.flower.server_process import Guard
+from tests.commands import called
 
 
 def test_certificates_name_the_server_and_nothing_else(tmp_path: Path) -> None:
@@ -70,14 +70,14 @@ def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "does not exist" in says("join", fed / "site-a", "--data", tmp_path / "none.npz")
     with only_one(fed / "site-a" / "site.lock", ""):  # gets as far as taking part
         assert "takes part as a already" in says("join", fed / "site-a", "--data", tmp_path)
-    assert "The server does not run" in says("status", fed)
+    assert "The server is not running" in says("status", fed)
     file = tmp_path / "x.toml"
     file.write_text('[data]\nbenchmark = "random"\n[[algorithm]]\nname = "fedavg"\n[federation]\nround_timeot = 3\n')
     assert "did you mean round_timeout?" in says("run", fed, file)
     file.write_text(file.read_text().replace("round_timeot", "round_timeout"))
     assert "has 3 clients and the federation 2 sites" in says("run", fed, file)
     assert "only 2 sites" in says("run", fed, file, "--set", "data.clients=2", "--set", "federation.minimum_replies=3")
-    assert "The server does not run" in says("run", fed, file, "--set", "data.clients=2")
+    assert "The server is not running" in says("run", fed, file, "--set", "data.clients=2")
     (fed / "server" / "control.key").write_text("from before")
     assert "does not answer" in says("run", fed, file, "--set", "data.clients=2")
     (fed / "site-a" / "site.key").write_text("no key")
@@ -92,7 +92,7 @@ def test_one_machine_ignores_the_settings_of_a_federation(tmp_path: Path) -> Non
         '[data]\nbenchmark = "random"\n[model]\nhidden = [3]\n[training]\nrounds = 1\n[[algorithm]]\nname = "fedavg"\n'
         "[federation]\nround_timeout = 3\n"
     )
-    assert perinvfl("run", file, "--out", tmp_path / "runs").returncode == 0
+    assert called("run", file, "--out", tmp_path / "runs").returncode == 0
 
 
 def status_of(path: str, client: str, method: str = "POST", **headers: str) -> int:
@@ -108,7 +108,7 @@ def status_of(path: str, client: str, method: str = "POST", **headers: str) -> i
     async def receive() -> dict[str, object]:
         return {}
 
-    guard = Guard(app, "secret", frozenset([b64encode(b"known")]))  # type: ignore[arg-type]
+    guard = Guard(app, "secret", frozenset([b64encode(b"known")]))
     encoded = [(key.replace("_", "-").encode(), value.encode()) for key, value in headers.items()]
     scope = {"type": "http", "method": method, "path": path, "client": (client, 1), "headers": encoded}
     asyncio.run(guard(scope, receive, send))  # type: ignore[arg-type]

@@ -1,108 +1,199 @@
-"""A deployed run is the simulator's: ν, q and every θ_i, for every algorithm, through the real codec."""
+"""Whatever a file can ask for runs in the simulator and deployed, with the same bits, or is refused by both with the
+same sentence. Through the real codec; `test_processes.py` does the same with real processes and TLS."""
 
+import sys
 from pathlib import Path
+from typing import Any
 
+import numpy
 import pytest
-import torch
-from flower.inprocess import InProcess
 
 from perinvfl.algorithms import ALGORITHMS
-from perinvfl.core import tree
-from perinvfl.engine.simulation import Simulation
-from perinvfl.flower.rounds import Rounds
-from perinvfl.flower.settings import FederationSettings
-from perinvfl.flower.site import StateStore, make_worker
-from perinvfl.flower.watch import Watch
-from perinvfl.results.table import make_table
+from perinvfl.errors import UserError
+from perinvfl.flower.settings import check_deployment
 from perinvfl.runs.experiment import build_experiment
-from perinvfl.runs.records import find_runs, read_run
 from perinvfl.runs.trial import Trial
+from tests.commands import ROOT
+from tests.flower.all_pairs import Case, all_pairs
+from tests.flower.deployed import SETTINGS, assert_same, deploy, simulate
 
-SETTINGS = FederationSettings(patience=1.0, round_timeout=1.0)
+CHOICES: dict[str, list[str]] = {
+    "algorithm": [*ALGORITHMS, "perinvfl over groups", "own"],
+    "data": ["random", "digits", "birds", "table", "arrays", "structural", "classes"],
+    "model": ["mlp", "resnet group", "resnet batch", "module"],
+    "contexts": ["given", "judge", "balance", "discount", "soft", "again", "aligned"],
+    "images": ["as they are", "crop", "flip", "middle"],
+    "aggregation": ["mean", "agreement", "matching", "both"],
+    "weights": ["uniform", "samples"],
+    "fraction": ["all", "some"],
+    "batches": ["full", "mini"],
+}
+OVER_CONTEXTS = ("groupdro", "irm", "irm_l2", "irm_ft", "perinvfl", "perinvfl over groups")
 
 
-def trial_of(name: str, rounds: int = 5, clients: int = 4, **training: object) -> Trial:
-    own: dict[str, object] = {"name": name, "local_steps": 2, "learning_rate": 0.05}
-    if name in ("perinvfl", "irm_l2"):
-        own |= {"beta": [0.1, 0.2, 0.3, 0.4][:clients], "personal_optimizer": "adam", "warmup_rounds": 2}
-    if name == "groupdro":
-        own |= {"group_step": 0.5}
-    if name == "fedavg":
-        own |= {"server_optimizer": "adam", "server_learning_rate": 0.01, "optimizer": "adam"}
+def fits(case: Case) -> bool:
+    """What can be asked for at once; the rest is refused, see below."""
+
+    def among(name: str, *options: str) -> bool:
+        return case.get(name, options[0]) in options
+
+    def has(name: str, *options: str) -> bool:
+        return case.get(name) in options
+
+    one_context = among("data", "digits", "birds", "arrays")
+    return all(
+        (
+            not has("model", "resnet group", "resnet batch") or among("data", "birds"),
+            not has("images", "flip", "middle") or among("data", "birds"),
+            not has("images", "crop") or among("data", "digits", "birds"),
+            not has("images", "crop", "flip", "middle") or among("batches", "mini"),
+            not has("data", "structural") or among("contexts", "given"),
+            not has("data", "classes") or among("contexts", "given", "judge", "balance", "again"),
+            not has("contexts", "aligned") or among("data", "digits", "birds"),
+            not has("contexts", "soft") or one_context,
+            not has("contexts", "balance", "soft", "again") or among("algorithm", *OVER_CONTEXTS),
+            not has("algorithm", "alone") or among("aggregation", "mean"),
+        )
+    )
+
+
+CASES = all_pairs(CHOICES, fits)
+DATA: dict[str, dict[str, Any]] = {
+    "random": {"benchmark": "random", "clients": 3, "samples": 18, "holdout": 8},
+    "digits": {"benchmark": "rc_mnist", "p_train": [0.9, 0.8, 0.7], "train_per_client": 24, "holdout": 6,
+               "test_per_client": 6, "p_test": [0.1, 0.9]},
+    "birds": {"benchmark": "drawn_birds", "train_per_client": 16, "holdout": 4, "test_per_client": 6, "size": 12,
+              "birds": 30, "backgrounds": 60, "left_over": 0},
+    "structural": {"benchmark": "structural", "clients": 3, "contexts": 2, "samples": 10, "holdout": 2},
+    "classes": {"benchmark": "random", "clients": 3, "samples": 18, "task": "multiclass", "outputs": 3, "holdout": 8},
+}  # fmt: skip
+IMAGES: dict[str, dict[str, Any]] = {"crop": {"crop": 1}, "flip": {"flip": True}, "middle": {"middle": [0.4, 0.8]}}
+MODELS: dict[str, dict[str, Any]] = {
+    "mlp": {"hidden": [5]},
+    "resnet group": {"kind": "resnet18", "width": 2, "stem": "small"},
+    "resnet batch": {"kind": "resnet18", "width": 2, "stem": "small", "norm": "batch"},
+    "module": {"kind": "module", "build": "tests.flower.own_module:build"},
+}
+REFERENCE = {"infer": "hard", "reference_rounds": 2, "reference_rate": 0.02}
+CONTEXTS: dict[str, dict[str, Any]] = {
+    "given": {},
+    "judge": {**REFERENCE, "use": "judge"},
+    "balance": {**REFERENCE, "use": "balance"},
+    "discount": {**REFERENCE, "use": "discount"},
+    "soft": {**REFERENCE, "infer": "soft", "use": "balance", "soft_steps": 5},
+    "again": {**REFERENCE, "use": "balance", "every": 2},
+    "aligned": {**REFERENCE, "use": "discount", "align": "rotations and flips"},
+}
+AGGREGATION: dict[str, dict[str, Any]] = {"mean": {}, "agreement": {"agreement": 0.6}, "matching": {"matching": 0.5},
+               "both": {"agreement": 0.6, "matching": 0.5}}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """A table and arrays of three sites, of unlike sizes."""
+    folder, rng = tmp_path_factory.mktemp("own"), numpy.random.default_rng(0)
+    x = rng.normal(size=(70, 3))
+    client = rng.choice(3, size=70, p=[0.5, 0.3, 0.2])
+    year = 2020 + rng.integers(0, 3, 70)
+    y = (x[:, 0] + 0.5 * rng.normal(size=70) > 0).astype(int)
+    columns = zip(client, year, x, y, strict=True)
+    rows = [f"h{c},{t},{a:.5f},{b:.5f},{d:.5f},{label}" for c, t, (a, b, d), label in columns]
+    (folder / "sites.csv").write_text("\n".join(["site,year,a,b,c,ill", *rows]) + "\n")
+    numpy.savez(folder / "sites.npz", x=x, y=y, client=client, context=(year > 2021).astype(int))
+    table = {"label": "ill", "client": "site", "context": "year", "test_contexts": [2022], "holdout": 0.2}
+    return {
+        "table": {"benchmark": "file", "path": str(folder / "sites.csv"), **table},
+        "arrays": {"benchmark": "file", "path": str(folder / "sites.npz"), "test_contexts": [1], "holdout": 0.2},
+    }
+
+
+def trial_for(case: Case, files: dict[str, dict[str, Any]]) -> Trial:
+    method = case["algorithm"]
+    name = {"own": "new_algorithm:FedProx", "perinvfl over groups": "perinvfl"}.get(method, method)
+    rate = 0.001 if case["data"] == "structural" else 0.02  # a squared error is steep
+    algorithm: dict[str, Any] = {"name": name, "learning_rate": rate, "local_steps": 2}
+    algorithm |= AGGREGATION[case["aggregation"]]
+    if method == "perinvfl over groups":
+        algorithm |= {"invariance": "groupdro", "group_step": 0.3, "personal_optimizer": "adam"}
+    if method in ("ditto", "perinvfl", "perinvfl over groups", "irm_l2", "pfedme"):
+        algorithm["personal_learning_rate"] = rate
+    if method in ("ftfa", "irm_ft"):
+        algorithm["finetune_learning_rate"] = rate
+    data = files.get(case["data"]) or DATA[case["data"]]
+    training = {"rounds": 3, "evaluate_every": 2, "executor": "loop", "device": "cpu", "weights": case["weights"]}
+    training |= {"batch_size": 6 if case["batches"] == "mini" else 0}
+    training |= {"fraction": 0.67 if case["fraction"] == "some" else 1.0}
     table = {
-        "data": {"benchmark": "random", "clients": clients, "samples": 20},
-        "model": {"hidden": [5]},
-        "training": {"rounds": rounds, "batch_size": 8, "evaluate_every": 2, "executor": "loop"} | training,
-        "algorithm": own,
+        "seeds": [3],
+        "data": {**data, **IMAGES.get(case["images"], {})},
+        "contexts": CONTEXTS[case["contexts"]],
+        "model": MODELS[case["model"]],
+        "training": training,
+        "algorithm": algorithm,
     }
     return build_experiment(table).trials[0]
 
 
-def simulate(trial: Trial) -> Simulation:
-    simulation = Simulation([trial.algorithm], [trial.federation()], [trial.seed], trial.training, trial.model)
-    for _ in range(trial.training.rounds):
-        simulation.round()
-    return simulation
+@pytest.fixture(scope="module", autouse=True)
+def _own_algorithm() -> Any:
+    """The example's algorithm, as a user's own: by its module, which lies beside the experiment."""
+    before = dict(ALGORITHMS)
+    sys.path.append(str(ROOT / "examples"))
+    yield
+    sys.path.remove(str(ROOT / "examples"))
+    ALGORITHMS.clear()
+    ALGORITHMS.update(before)
 
 
-def sites(trial: Trial) -> list[str]:
-    return [f"site-{client}" for client in range(trial.data.clients)]
+@pytest.mark.parametrize("case", CASES, ids=lambda case: ", ".join(case.values()))
+def test_a_deployed_run_is_the_simulators_to_the_bit(
+    case: Case, files: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    trial = trial_for(case, files)
+    simulated = simulate(trial, tmp_path)
+    rounds = deploy(trial, tmp_path)
+    assert_same(trial, rounds, tmp_path, simulated)
 
 
-def deploy(
-    trial: Trial, folder: Path, settings: FederationSettings = SETTINGS, post: InProcess | None = None
-) -> Rounds:
-    post = post or InProcess(folder, trial.data.clients)
-    rounds = Rounds(trial, settings, sites(trial), post, folder / "runs", Watch())
-    rounds.run(resume=False)
-    return rounds
+def test_the_cases_hold_every_pair() -> None:
+    for a in CHOICES:
+        for b in CHOICES:
+            for one in CHOICES[a]:
+                for other in CHOICES[b]:
+                    held = any(case[a] == one and case[b] == other for case in CASES)
+                    assert held or (a == b and one != other) or not _possible({a: one, b: other}), (one, other)
 
 
-def committed(rounds: Rounds, folder: Path, client: int) -> tuple[int, object]:
-    """The state on a site's disk."""
-    assignment = rounds._assignment(rounds.begun.run, client, 0, 1.0, rounds.begun.contexts)
-    worker = make_worker(None, assignment.trial)
-    vault = StateStore(folder / f"site-{client}" / "state")
-    return vault._read(vault.place(rounds.begun.run) / "committed.pt", worker.initial)
+def _possible(pair: Case) -> bool:
+    """Whether the two can stand in one case at all, the data chosen freely."""
+    return any(fits({**pair, "data": data}) for data in CHOICES["data"] if pair.get("data", data) == data)
 
 
-def assert_same(trial: Trial, rounds: Rounds, folder: Path, simulation: Simulation, tolerance: float = 1e-6) -> None:
-    close = {"rtol": tolerance, "atol": tolerance}
-    for left, right in zip(tree.leaves(rounds.server), tree.leaves(simulation.server), strict=True):
-        torch.testing.assert_close(left, right[0], **close)
-    states = simulation.store.take(simulation.everyone)[0]
-    for client in range(trial.data.clients):
-        round, state = committed(rounds, folder, client)
-        assert round == trial.training.rounds - 1
-        for left, right in zip(tree.leaves(state), tree.leaves(states[client]), strict=True):
-            torch.testing.assert_close(left, right, **close)
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"data": DATA["structural"], "contexts": CONTEXTS["discount"]}, "a regression has no right and wrong answers"),
+    ({"data": DATA["classes"], "contexts": CONTEXTS["discount"]}, "takes a binary label"),
+    ({"data": DATA["random"], "contexts": CONTEXTS["soft"]}, "splits clients that have one context each"),
+    ({"data": DATA["random"], "contexts": CONTEXTS["aligned"]}, "takes square images"),
+    ({"data": DATA["random"], "contexts": {**CONTEXTS["discount"], "hide_middle": 0.5}}, "have no middle"),
+    ({"data": DATA["random"], "training": {"rounds": 1, "batch_size": 100}}, "no client has as many samples"),
+    ({"data": {**DATA["birds"], "flip": True}, "training": {"rounds": 1}}, "need mini-batches"),
+    ({"data": DATA["random"], "model": {"kind": "resnet18"}}, "takes images of three colours"),
+]
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_every_algorithm_is_the_simulators(name: str, tmp_path: Path) -> None:
-    trial = trial_of(name)
-    rounds, simulation = deploy(trial, tmp_path), simulate(trial)
-    assert_same(trial, rounds, tmp_path, simulation)
-    run = read_run(rounds.folder)
-    assert run is not None and run.finished
-    assert [event["round"] for event in run.evaluations] == [2, 4, 5]
-    for kind, cases in simulation.evaluate().items():
-        for case, row in cases.items():
-            assert run.evaluations[-1][kind][case] == pytest.approx(row[0].tolist(), abs=2e-6)
-    assert run.start["notes"]["constant"] == simulation.federation.notes["constant"]
-    make_table(find_runs(tmp_path / "runs"))
+@pytest.mark.parametrize(("asked", "sentence"), REFUSED, ids=[sentence for _, sentence in REFUSED])
+def test_what_one_refuses_the_other_refuses_alike(asked: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    table = {"model": {"hidden": [4]}, "training": {"rounds": 1}, "algorithm": {"name": "perinvfl"}, **asked}
+    trial = build_experiment(table).trials[0]
+    check_deployment(SETTINGS, trial, trial.data.clients)
+    with pytest.raises(UserError, match=sentence) as alone:
+        simulate(trial, tmp_path)
+    with pytest.raises(UserError, match=sentence) as deployed:
+        deploy(trial, tmp_path)
+    assert str(alone.value) in str(deployed.value)
 
 
-@pytest.mark.parametrize(
-    "training",
-    [{"batch_size": 0}, {"weights": "samples"}, {"fraction": 0.5}, {"precision": "bfloat16"}],
-    ids=lambda training: next(iter(training)),
-)
-def test_ways_of_training_are_the_simulators(training: dict[str, object], tmp_path: Path) -> None:
-    trial = trial_of("perinvfl", **training)
-    if "fraction" in training:
-        rounds, simulation = deploy(trial, tmp_path), simulate(trial)
-        for left, right in zip(tree.leaves(rounds.server), tree.leaves(simulation.server), strict=True):
-            torch.testing.assert_close(left, right[0])
-    else:
-        assert_same(trial, deploy(trial, tmp_path), tmp_path, simulate(trial))
+def test_alignment_across_machines_needs_a_word_that_allows_it() -> None:
+    trial = build_experiment({"data": DATA["digits"], "contexts": CONTEXTS["aligned"], "algorithm": {"name": "irm"}})
+    with pytest.raises(UserError, match=r"federation.pilot_may_be_seen = true"):
+        check_deployment(type(SETTINGS)(), trial.trials[0], 3)

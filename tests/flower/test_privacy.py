@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from flower.inprocess import InProcess
-from flower.test_parity import deploy, trial_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from perinvfl.core import tree
 from perinvfl.errors import UserError
 from perinvfl.flower import privacy
-from perinvfl.flower.settings import FederationSettings, check_together
+from perinvfl.flower.settings import DeploymentSettings, check_deployment
 from perinvfl.flower.transport import Answer
 from perinvfl.runs.records import read_events
+from tests.flower.deployed import deploy, trial_of
+from tests.flower.inprocess import InProcess
 
-PRIVATE = FederationSettings(patience=1.0, noise_multiplier=2.0, noise_clip=0.5)
+PRIVATE = DeploymentSettings(patience=1.0, noise_multiplier=2.0, noise_clip=0.5)
 
 
 def phi(x: float) -> float:
@@ -68,7 +68,7 @@ def test_uploads_are_clipped_and_noised_and_the_budget_is_told(tmp_path: Path) -
     def look(kind: str, client: int, round: int, answer: Answer) -> Answer:
         if kind == "train":
             flat = torch.frombuffer(bytearray(answer.array_records["update"]["flat"].data), dtype=torch.float32)  # type: ignore[union-attr]
-            assert "risk" not in answer.metric_records["told"]  # type: ignore[union-attr]
+            assert "risk" not in answer.metric_records["numbers"]  # type: ignore[union-attr]
             seen.append(float(flat.norm()))
         return answer
 
@@ -99,14 +99,14 @@ def test_asked_again_for_a_round_a_site_gives_the_same_noise(tmp_path: Path) -> 
             return None if len(answers) == 1 else answer
         return answer
 
-    settings = FederationSettings(patience=5.0, noise_multiplier=1.0, minimum_replies=4, poll=0.01)
+    settings = DeploymentSettings(patience=5.0, noise_multiplier=1.0, minimum_replies=4, poll=0.01)
     rounds = deploy(trial, tmp_path, settings, InProcess(tmp_path, 4, lose_first))
     assert len(answers) == 2 and answers[0] == answers[1]
-    assert rounds.uploads == [2, 2, 2, 2]  # counted all the same: told ε is never below the spent one
+    assert rounds.books.uploads == [2, 2, 2, 2]  # counted all the same: told ε is never below the spent one
     assert (tmp_path / "site-0" / "noise.key").stat().st_mode & 0o777 == 0o600
 
 
 def test_what_cannot_be_private_is_refused() -> None:
     with pytest.raises(UserError, match="GroupDRO needs the risk of each site"):
-        check_together(PRIVATE, trial_of("groupdro"), 4)
-    check_together(PRIVATE, trial_of("perinvfl"), 4)
+        check_deployment(PRIVATE, trial_of("groupdro"), 4)
+    check_deployment(PRIVATE, trial_of("perinvfl"), 4)

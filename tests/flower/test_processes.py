@@ -1,6 +1,7 @@
-"""A server and four sites as real processes on loopback, with TLS and authentication: what holds, what goes wrong."""
+"""A server and four sites as real processes on loopback, with TLS and authentication: what holds."""
 
 import json
+import shutil
 import signal
 import ssl
 from base64 import b64encode
@@ -8,88 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy
 import pytest
 import torch
-from commands import perinvfl
-from flower.inprocess import InProcess
-from flower.processes import ODD, SITES, Processes, until
 
-from perinvfl.algorithms import ALGORITHMS
 from perinvfl.core import checkpoint, tree
-from perinvfl.engine.simulation import Simulation
-from perinvfl.flower.codec import Rejected
-from perinvfl.flower.rounds import Rounds
-from perinvfl.flower.settings import FederationSettings
-from perinvfl.flower.transport import Answer
-from perinvfl.flower.watch import Watch
+from perinvfl.core.plugins import importing_from
 from perinvfl.models import build_model
 from perinvfl.runs.experiment import read_experiment
-from perinvfl.runs.records import read_events
-from perinvfl.runs.trial import Trial
-
-pytestmark = pytest.mark.xdist_group("federation")
-CLOSE = {"rtol": 1e-6, "atol": 1e-6}
-
-
-def simulate(trial: Trial) -> Simulation:
-    simulation = Simulation([trial.algorithm], [trial.federation()], [trial.seed], trial.training, trial.model)
-    for _ in range(trial.training.rounds):
-        simulation.round()
-    return simulation
-
-
-def server_state(folder: Path) -> dict[str, torch.Tensor]:
-    saved = checkpoint.load(folder / "server.pt")
-    return {key: value for key, value in saved.items() if key.startswith("server")}
-
-
-def site_state(federation: Processes, site: str, folder: Path) -> dict[str, torch.Tensor]:
-    run = json.loads((folder / "federation.json").read_text())["run"]
-    return checkpoint.load(federation.site(site) / "state" / run / "committed.pt")
-
-
-def assert_as_simulated(federation: Processes, folder: Path, trial: Trial) -> None:
-    """ν, q, the server's optimizer, and everything that each site keeps."""
-    simulation = simulate(trial)
-    expected = tree.named_leaves(tree.over(lambda leaf: leaf[0], simulation.server), "server")
-    found = server_state(folder)
-    assert found.keys() == expected.keys()
-    for key in expected:
-        torch.testing.assert_close(found[key], expected[key], **CLOSE)
-    states = simulation.store.take(simulation.everyone)[0]  # type: ignore[index]
-    for client, site in enumerate(SITES):
-        kept = site_state(federation, site, folder)
-        assert int(kept.pop("round")) == trial.training.rounds - 1
-        expected = tree.named_leaves(states[client], "client")  # type: ignore[index]
-        assert kept.keys() == expected.keys()
-        for key in expected:
-            torch.testing.assert_close(kept[key], expected[key], **CLOSE)
-
-
-def folder_of(federation: Processes, file: Path, trial: Trial) -> Path:
-    (found,) = [folder for folder in federation.records(file) if folder.name == trial.folder]
-    return found
-
-
-def left_out(folder: Path, site: str) -> list[tuple[int, str]]:
-    events = [event for event in read_events(folder / "events.jsonl") if event["event"] == "left out"]
-    return [(event["round"] - 1, event["why"]) for event in events if event["site"] == site]
-
-
-def lost_rounds(folder: Path) -> dict[int, list[int]]:
-    """By client, the rounds that went on without it."""
-    partial = [event for event in read_events(folder / "events.jsonl") if event["event"] == "partial"]
-    return {
-        client: [event["round"] - 1 for event in partial if site not in event["used"]]
-        for client, site in enumerate(SITES)
-    }
-
-
-def rounds_done(federation: Processes, file: Path) -> int:
-    """Of the only run of an experiment, from its checkpoint."""
-    found = list((federation.folder / "server" / "runs" / file.stem).glob("*/server.pt"))
-    return int(checkpoint.load(found[0])["server.round"]) if found else -1
-
+from perinvfl.runs.records import read_run
+from tests.commands import ROOT, perinvfl, until
+from tests.flower.deployed import (
+    assert_equal,
+    simulate,
+    simulated_state,
+    simulation_of,
+)
+from tests.flower.process_files import assert_as_simulated, folder_of, server_state, site_state
+from tests.flower.processes import ODD, SITES, Processes
 
 # What holds ----------------------------------------------------------------------------------------------------------
 
@@ -109,60 +46,170 @@ def test_init_says_what_to_do_and_keeps_secrets_apart(federation: Processes) -> 
             assert not any(key in content for key in keys), path
 
 
-def test_every_algorithm_deployed_is_the_simulators(federation: Processes) -> None:
-    """4 sites, 5 rounds, every algorithm, in one run; then the table of the records."""
-    blocks = []
-    for name in ALGORITHMS:
-        own = "personal_optimizer = 'adam'\nwarmup_rounds = 2\n" if name in ("perinvfl", "irm_l2") else ""
-        own += "group_step = 0.5\n" if name == "groupdro" else ""
-        own += "server_optimizer = 'adam'\nserver_learning_rate = 0.01\n" if name == "fedavg" else ""
-        blocks.append(f"[[algorithm]]\nname = '{name}'\nlocal_steps = 2\nlearning_rate = 0.05\n{own}")
-    file = federation.experiment("parity", rounds=5, algorithms="\n".join(blocks))
-    printed = federation.run(file)
-    assert "4/4 replies, risk" in printed and "PerInvFL" in printed
-    experiment = read_experiment(file)
-    assert len(experiment.trials) == len(ALGORITHMS)
-    for trial in experiment.trials:
-        folder = folder_of(federation, file, trial)
-        assert_as_simulated(federation, folder, trial)
-        events = read_events(folder / "events.jsonl")
-        assert [event["event"] for event in events] == ["start", "evaluation", "end"]
-    table = perinvfl("table", federation.folder / "server" / "runs" / "parity", "--format", "md")
-    assert table.returncode == 0 and all(trial.label in table.stdout for trial in experiment.trials)
-    again = federation.run(file)
-    assert again.count("already done, nothing to do") == len(ALGORITHMS)
+def test_each_kind_of_data_deployed_is_the_simulators(federation: Processes, tmp_path: Path) -> None:
+    """Digits, drawn birds, a table, arrays and structural equations; an own algorithm among the methods."""
+    kinds = own_files(tmp_path) | {
+        "digits": "benchmark = 'rc_mnist'\ntrain_per_client = 30\ntest_per_client = 6\n",
+        "birds": "benchmark = 'drawn_birds'\ntrain_per_client = 12\ntest_per_client = 4\nsize = 12\nflip = true\n"
+        "birds = 30\nbackgrounds = 60\nmiddle = [0.4, 0.8]\nleft_over = 0\n",
+        "structural": "benchmark = 'structural'\nclients = 4\nsamples = 10\n",
+    }
+    shutil.copy(ROOT / "examples/new_algorithm.py", federation.root)  # beside the experiment; at the sites by --code
+    for kind, data in kinds.items():
+        own = "kind = 'resnet18'\nwidth = 2\nnorm = 'batch'\nstem = 'small'" if kind == "birds" else "hidden = [5]"
+        file = federation.experiment(f"kind-{kind}", rounds=2, algorithms=METHODS, data=data, model=own)
+        printed = federation.run(file)
+        assert "4/4 replies, risk" in printed and "FedProx" in printed
+        with importing_from(ROOT / "examples"):
+            trials = read_experiment(file).trials
+        for trial in trials:
+            assert_as_simulated(federation, folder_of(federation, file, trial), trial, tmp_path / kind)
+    table = perinvfl("table", federation.folder / "server" / "runs" / "kind-digits", "--format", "md")
+    assert table.returncode == 0 and all(trial.label in table.stdout for trial in trials)
+    assert federation.run(file).count("already done, nothing to do") == len(trials)
 
 
-def test_nothing_but_updates_and_numbers_leaves_a_site(federation: Processes) -> None:
-    """Everything that one site sent is looked through, byte by byte, for its data and its personal model."""
+METHODS = """
+[[algorithm]]
+name = "perinvfl"
+learning_rate = 0.005
+personal_learning_rate = 0.005
+[[algorithm]]
+name = "new_algorithm:FedProx"
+learning_rate = 0.005
+"""
+
+
+def own_files(folder: Path) -> dict[str, str]:
+    """A table and arrays of four sites."""
+    rng = numpy.random.default_rng(0)
+    x = rng.normal(size=(160, 3))
+    y = (x[:, 0] > 0).astype(int)
+    rows = [f"h{i % 4},{2020 + i // 4 % 3},{a:.5f},{b:.5f},{c:.5f},{y[i]}" for i, (a, b, c) in enumerate(x)]
+    (folder / "sites.csv").write_text("\n".join(["site,year,a,b,c,ill", *rows]) + "\n")
+    numpy.savez(folder / "sites.npz", x=x, y=y, client=numpy.arange(160) % 4, context=numpy.arange(160) // 80)
+    columns = "label = 'ill'\nclient = 'site'\ncontext = 'year'\ntest_contexts = [2022]\n"
+    return {
+        "table": f"benchmark = 'file'\npath = '{folder / 'sites.csv'}'\n{columns}",
+        "arrays": f"benchmark = 'file'\npath = '{folder / 'sites.npz'}'\ntest_contexts = [1]\n",
+    }
+
+
+RECOMMENDED = """
+[contexts]
+infer = "hard"
+use = "discount"
+align = "rotations"
+reference_rounds = 4
+reference_rate = 0.02
+"""
+DIGITS = "benchmark = 'rc_mnist'\ntrain_per_client = 40\nholdout = 8\ntest_per_client = 8\n"
+
+
+def test_the_recommended_method_deployed_with_kills_in_every_phase(federation: Processes, tmp_path: Path) -> None:
+    """A site is killed while the reference model trains, the server in the pilot phase, both in the main one."""
+    settings = "minimum_replies = 4\nround_timeout = 3\npilot_may_be_seen = true"
+    file = federation.experiment("recommended", rounds=6, settings=settings, data=DIGITS, more=RECOMMENDED)
+    (trial,) = read_experiment(file).trials
+    federation.behave(hang=True)
+    run = federation.begin(file)
+    until(lambda: federation.behaviour.with_name("hanging").exists(), "the site is in the reference phase")
+    federation.kill(ODD, signal.SIGKILL)
+    federation.behave()
+    federation.start(ODD)
+    until(lambda: progress_of(federation, file) >= (1, 1), "the first site trains alone", seconds=90)
+    run.kill()
+    federation.kill("up", signal.SIGKILL)
+    run.communicate()
+    federation.start("up")
+    until((federation.folder / "server" / "control.key").exists, "the server runs again")
+    again = federation.begin(file, "--resume")
+    until(lambda: progress_of(federation, file) >= (2, 2), "two rounds of the last phase", seconds=90)
+    again.kill()
+    federation.kill("b", signal.SIGKILL)
+    again.communicate()
+    federation.start("b")
+    federation.run(file, "--resume")
+    folder = folder_of(federation, file, trial)
+    simulated = simulate(trial, tmp_path)
+    ours, theirs = read_run(folder), read_run(simulated)
+    assert ours is not None and theirs is not None and len(ours.found["views"]) == 4
+    assert ours.found == theirs.found and ours.evaluations[-1]["personal"] == theirs.evaluations[-1]["personal"]
+    server = server_state(folder)
+    saved = checkpoint.load(simulated / "checkpoint.pt")
+    assert_equal(server, {name: saved[name][0] for name in server})
+    for client, site in enumerate(SITES):
+        assert_equal(site_state(federation, site, folder), simulated_state(saved, trial, client))
+
+
+def progress_of(federation: Processes, file: Path) -> tuple[int, int]:
+    """The phase and the rounds done in it, of the only run of an experiment."""
+    found = list((federation.folder / "server" / "runs" / file.stem).glob("*/server.pt"))
+    saved = checkpoint.load(found[0]) if found else None
+    return (-1, -1) if saved is None else (int(saved["phase"]), int(saved["server.round"]))
+
+
+@pytest.mark.parametrize("method", ["plain", "recommended"])
+def test_nothing_but_updates_and_numbers_leaves_a_site(method: str, federation: Processes) -> None:
+    """Everything that one site sent, in every phase, is looked through, byte by byte, for its samples, its labels, its
+    split and its personal model."""
     for old in federation.sent.glob("*"):
         old.unlink()
     wide = "[[algorithm]]\nname = 'perinvfl'\nlearning_rate = 0.05\npersonal_learning_rate = 0.05\n"
-    file = federation.experiment("wide", rounds=2, algorithms=wide)
-    file.write_text(file.read_text().replace("hidden = [5]", "hidden = [400, 390]"))
+    given: dict[str, Any] = {"model": "hidden = [200, 190]", "algorithms": wide}
+    if method == "recommended":
+        given |= {"data": DIGITS, "more": RECOMMENDED, "settings": "pilot_may_be_seen = true"}
+    file = federation.experiment(f"wide-{method}", rounds=2, **given)
     federation.run(file)
     (trial,) = read_experiment(file).trials
-    client = SITES.index(ODD)
     folder = folder_of(federation, file, trial)
     bodies = {path.name: path.read_bytes() for path in sorted(federation.sent.iterdir())}
     everything = b"".join(bodies.values())
-    share = trial.federation().train
-    real = share.context[client] >= 0
-    for sample in share.x[client][real]:
-        assert sample.numpy().tobytes() not in everything
-    for part in (share.y[client][real], share.y[client][real].long(), share.context[client][real]):
-        assert part.numpy().tobytes() not in everything
-    theta = site_state(federation, ODD, folder)
-    leaves = {key: leaf for key, leaf in theta.items() if "personal" in key and leaf.numel() >= 8}
+    share, kept = trial.federation().share_of(SITES.index(ODD)), site_state(federation, ODD, folder)
+    for sample in share.train.x[0]:
+        for form in (sample, sample.float(), sample.float() / 255):
+            assert form.numpy().tobytes() not in everything
+    secret = [share.train.y[0], share.train.context[0]]
+    if method == "recommended":
+        assert share.validation is not None
+        secret += [share.validation.y[0], kept["notes.context"][0], kept["notes.held_out_wrong"][0]]
+    for part in secret:
+        for kind in (torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8):
+            assert part.to(kind).numpy().tobytes() not in everything
+        assert json.dumps(part.tolist()).encode() not in everything
+    leaves = {key: leaf for key, leaf in kept.items() if "personal" in key and leaf.numel() >= 32}
     assert leaves
     for leaf in leaves.values():
-        for row in leaf.flatten().split(8):
-            assert len(row) < 8 or bool((row == 0).any()) or row.numpy().tobytes() not in everything
+        rows = [row.numpy() for row in leaf.flatten().split(32)]
+        assert not found_in(everything, [row for row in rows if len(row) == 32 and row.all()])
     # Bytes up: all that is sent from one train message to the next, headers of HTTP aside.
-    nu = sum(4 * leaf.numel() for leaf in build_model(trial.model, (6,), 1, "float32").init(torch.Generator()).values())
+    model = build_model(trial.model, share.shape, 1, "float32")
+    nu = sum(4 * leaf.numel() for leaf in model.init(torch.Generator()).values())
     sent = sum(len(body) for name, body in bodies.items() if "push" in name)
-    numbers = 3000  # what the introduction and the evaluation say, in all
-    assert 2 * nu < sent <= 2 * 1.1 * nu + numbers
+    uploads = 2 if method == "plain" else 2 + 4  # the pilot's are the first site's, and this is the last
+    numbers = 6000  # what the introduction, the notes and the evaluation say, in all
+    assert uploads * nu < sent <= uploads * 1.1 * nu + numbers
+
+
+def found_in(sent: bytes, rows: list[Any]) -> list[Any]:
+    """Which rows of float32 stand in these bytes, at any place: where its first number does, the rest is compared."""
+    by_first: dict[int, list[bytes]] = {}
+    for row in rows:
+        by_first.setdefault(int(row.view("uint32")[0]), []).append(row.tobytes())
+    firsts, found = numpy.array(list(by_first), dtype="uint32"), []
+    for shift in range(4):
+        numbers = numpy.frombuffer(sent[shift : shift + (len(sent) - shift) // 4 * 4], dtype="uint32")
+        for place in numpy.flatnonzero(numpy.isin(numbers, firsts)):
+            start = shift + 4 * int(place)
+            found += [row for row in by_first[int(numbers[place])] if sent[start : start + len(row)] == row]
+    return found
+
+
+def test_bytes_are_found_wherever_they_stand() -> None:
+    rows = [row.numpy() for row in torch.randn(5, 32)]
+    for shift in range(4):
+        sent = bytes(100 + shift) + rows[3].tobytes() + rows[1].tobytes()[:-1]
+        assert found_in(sent, rows) == [rows[3].tobytes()]
 
 
 def test_strangers_are_refused(federation: Processes, tmp_path: Path) -> None:
@@ -196,7 +243,7 @@ def _trusting(authority: Path) -> Any:
 
 
 def test_status_tells_who_is_there(federation: Processes) -> None:
-    until(lambda: all("takes part" in federation.log(site) for site in SITES), 60, "all sites have joined")
+    until(lambda: all("takes part" in federation.log(site) for site in SITES), "all sites have joined")
     shown = perinvfl("federation", "status", federation.folder)
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.count("online") == 4
@@ -205,123 +252,12 @@ def test_status_tells_who_is_there(federation: Processes) -> None:
 def test_secure_aggregation_between_processes(federation: Processes) -> None:
     file = federation.experiment("secret", rounds=3, settings="secure_aggregation = true")
     federation.run(file)
-    plain = simulate(read_experiment(file).trials[0])
+    simulation = simulation_of(read_experiment(file).trials[0])
     (folder,) = federation.records(file)
-    expected = tree.named_leaves(tree.over(lambda leaf: leaf[0], plain.server.params), "server.params")
+    expected = tree.named_leaves(tree.over(lambda leaf: leaf[0], simulation.server.params), "server.params")
     found = server_state(folder)
     for key, leaf in expected.items():
         torch.testing.assert_close(found[key], leaf, rtol=0, atol=1e-5)
-
-
-# What goes wrong -----------------------------------------------------------------------------------------------------
-
-
-def without(trial: Trial, folder: Path, gone: dict[int, list[int]]) -> Rounds:
-    """The same run in this process, with clients whose answers of some rounds are lost."""
-
-    def meddle(kind: str, client: int, round: int, answer: Answer) -> Answer | None:
-        lost = kind == "train" and round in gone.get(client, [])
-        return Rejected("lost") if lost else answer
-
-    post = InProcess(folder, trial.data.clients, meddle)
-    rounds = Rounds(trial, FederationSettings(), list(SITES), post, folder / "runs", Watch())
-    rounds.run(resume=False)
-    return rounds
-
-
-def assert_same_server(folder: Path, rounds: Rounds) -> None:
-    expected = tree.named_leaves(rounds.server, "server")
-    for key, leaf in server_state(folder).items():
-        torch.testing.assert_close(leaf, expected[key], **CLOSE)
-
-
-def test_uploads_that_cannot_be_true_never_enter(federation: Processes, tmp_path: Path) -> None:
-    kinds = ["nan", "infinite", "large", "shape", "malformed", "bytes", "risk", ""]
-    federation.behave(spoil=kinds)
-    file = federation.experiment("spoiled", rounds=len(kinds))
-    printed = federation.run(file)
-    (folder,) = federation.records(file)
-    why = dict(left_out(folder, ODD))
-    assert sorted(why) == list(range(7))
-    assert "NaN" in why[0] and "infinite" in why[1] and "norm" in why[2] and "shape" in why[3]
-    assert "parts something" in why[4] and "bytes" in why[5] and "risk" in why[6]
-    assert printed.count(f"goes on without {ODD}") == 7
-    assert lost_rounds(folder) == {0: [], 1: [], 2: [], 3: list(range(7))}
-    end = read_events(folder / "events.jsonl")[-1]
-    assert end["left_out"] == {ODD: 7}
-    (trial,) = read_experiment(file).trials
-    rounds = without(trial, tmp_path, {3: list(range(7))})
-    assert_same_server(folder, rounds)
-    # θ of the spoiled rounds did not advance: the site's only committed round is the last.
-    kept = site_state(federation, ODD, folder)
-    run = rounds.begun.run
-    expected = checkpoint.load(tmp_path / "site-3" / "state" / run / "committed.pt")
-    assert int(kept["round"]) == int(expected["round"]) == 7
-    for key in expected:
-        torch.testing.assert_close(kept[key], expected[key], **CLOSE)
-
-
-def assert_left_behind_and_back(federation: Processes, file: Path, tmp_path: Path) -> None:
-    """Some rounds went on without the odd site, a later one had it, and the result is what those rounds make."""
-    (folder,) = federation.records(file)
-    (trial,) = read_experiment(file).trials
-    lost = lost_rounds(folder)
-    odd = SITES.index(ODD)
-    assert lost[odd] and any(round not in lost[odd] for round in range(lost[odd][0], trial.training.rounds))
-    assert {round for round, _ in left_out(folder, ODD)} >= set(lost[odd])
-    assert_same_server(folder, without(trial, tmp_path, lost))
-
-
-def test_a_site_killed_in_the_middle_of_a_round_is_left_behind_and_comes_back(
-    federation: Processes, tmp_path: Path
-) -> None:
-    file = federation.experiment("killed", rounds=12, settings="round_timeout = 4\nminimum_replies = 2")
-    federation.behave(hang=True)
-    run = federation.begin(file)
-    until(lambda: federation.behaviour.with_name("hanging").exists(), 60, "the site hangs")
-    federation.kill(ODD, signal.SIGKILL)
-    federation.behave()
-    federation.start(ODD)
-    until(lambda: rounds_done(federation, file) >= 1, 60, "the run goes on without it")
-    printed, _ = run.communicate(timeout=200)
-    assert run.returncode == 0, printed
-    assert_left_behind_and_back(federation, file, tmp_path)
-
-
-def test_a_slow_site_is_left_behind_and_catches_up(federation: Processes, tmp_path: Path) -> None:
-    file = federation.experiment("slow", rounds=10, settings="round_timeout = 2.5\nminimum_replies = 2")
-    federation.behave(delay=6)
-    run = federation.begin(file)
-    until(lambda: rounds_done(federation, file) >= 1, 60, "rounds go on without it")
-    federation.behave()
-    printed, _ = run.communicate(timeout=200)
-    assert run.returncode == 0, printed
-    assert_left_behind_and_back(federation, file, tmp_path)
-
-
-def test_a_server_killed_goes_on_from_its_last_round(federation: Processes) -> None:
-    file = federation.experiment("resumed", rounds=10)
-    run = federation.begin(file)
-    until(lambda: rounds_done(federation, file) >= 3, 60, "three rounds")
-    run.kill()
-    federation.kill("up", signal.SIGKILL)
-    run.communicate()
-    federation.start("up")
-    until((federation.folder / "server" / "control.key").exists, 60, "the server runs again")
-    refused = federation.begin(file)
-    printed, _ = refused.communicate(timeout=60)
-    assert refused.returncode == 2 and "add --resume" in printed
-    again = federation.begin(file, "--resume")  # killed once more, this time the run alone
-    until(lambda: rounds_done(federation, file) >= 6, 60, "three more rounds")
-    again.kill()
-    again.communicate()
-    printed = federation.run(file, "--resume")
-    assert "going on after round" in printed or "already done" not in printed
-    (trial,) = read_experiment(file).trials
-    (folder,) = federation.records(file)
-    assert_as_simulated(federation, folder, trial)
-    events = [event["event"] for event in read_events(folder / "events.jsonl")]
-    assert events == ["start", "evaluation", "end"]
 
 
 # Last: what all these processes did besides ------------------------------------------------------------------------

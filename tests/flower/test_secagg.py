@@ -5,8 +5,6 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
-from flower.inprocess import InProcess
-from flower.test_parity import deploy, simulate, trial_of
 
 from perinvfl.core import tree
 from perinvfl.errors import UserError
@@ -14,11 +12,13 @@ from perinvfl.flower import secagg
 from perinvfl.flower.adapter.messages import RecordDict
 from perinvfl.flower.adapter.secagg import RECORD_KEY_CONFIGS, Key, Stage
 from perinvfl.flower.codec import Rejected
-from perinvfl.flower.settings import FederationSettings, check_together
+from perinvfl.flower.settings import DeploymentSettings, check_deployment
 from perinvfl.flower.transport import Answer
 from perinvfl.runs.records import read_events
+from tests.flower.deployed import deploy, simulation_of, trial_of
+from tests.flower.inprocess import InProcess
 
-SECRET = FederationSettings(patience=1.0, secure_aggregation=True, poll=0.01)
+SECRET = DeploymentSettings(patience=1.0, secure_aggregation=True, poll=0.01)
 
 
 def test_the_sum_is_the_plain_mean_and_no_single_update_is_seen(tmp_path: Path) -> None:
@@ -29,12 +29,12 @@ def test_the_sum_is_the_plain_mean_and_no_single_update_is_seen(tmp_path: Path) 
         if kind == "train":
             assert isinstance(answer, RecordDict) and "update" not in answer
             if secagg.MASKED in answer:
-                assert dict(answer.metric_records["told"]) == {}
+                assert dict(answer.metric_records["numbers"]) == {}
                 vectors.append(numpy.frombuffer(answer.array_records["masked"]["vector"].data, dtype="<u4"))
         return answer
 
     rounds = deploy(trial, tmp_path, SECRET, InProcess(tmp_path, 4, look))
-    simulation = simulate(trial)
+    simulation = simulation_of(trial)
     for left, right in zip(rounds.server.params.values(), simulation.server.params.values(), strict=True):
         torch.testing.assert_close(left, right[0], rtol=0, atol=1e-5)
     assert len(vectors) == 20
@@ -65,12 +65,12 @@ def test_a_site_may_drop_out_at_any_stage(stage: str, tmp_path: Path) -> None:
     trial = trial_of("fedavg", rounds=2)
     rounds = deploy(trial, tmp_path / "secret", SECRET, Counting(tmp_path / "secret", 4, drop))
     counts = stage == Stage.UNMASK
-    assert rounds.used == ([1, 1, 1, 1] if counts else [1, -1, 1, 1])
+    assert rounds.books.used == ([3, 3, 3, 3] if counts else [3, -1, 3, 3])
 
     def lose(kind: str, client: int, round: int, answer: Answer) -> Answer | None:
         return answer if counts or kind != "train" or client != 1 else None
 
-    plain = deploy(trial, tmp_path / "plain", FederationSettings(), InProcess(tmp_path / "plain", 4, lose))
+    plain = deploy(trial, tmp_path / "plain", DeploymentSettings(), InProcess(tmp_path / "plain", 4, lose))
     for left, right in zip(rounds.server.params.values(), plain.server.params.values(), strict=True):
         torch.testing.assert_close(left, right, rtol=0, atol=1e-5)
 
@@ -85,7 +85,7 @@ def test_with_too_few_sites_left_the_round_is_asked_again(tmp_path: Path) -> Non
         return answer
 
     rounds = deploy(trial_of("fedavg", rounds=1), tmp_path, SECRET, InProcess(tmp_path, 4, lose))
-    assert tries[0] == 2 and rounds.used == [0, 0, 0, 0]
+    assert tries[0] == 2 and rounds.books.used == [1, 1, 1, 1]
     undone = [event for event in read_events(rounds.folder / "events.jsonl") if event["event"] == "undone"]
     assert len(undone) == 1 and "3 are needed" in undone[0]["why"]
 
@@ -97,7 +97,7 @@ def test_answers_that_are_none_leave_a_site_out(tmp_path: Path) -> None:
         return answer
 
     rounds = deploy(trial_of("fedavg", rounds=1), tmp_path, SECRET, InProcess(tmp_path, 4, spoil))
-    assert rounds.used == [0, 0, -1, 0]
+    assert rounds.books.used == [1, 1, -1, 1]
     assert any("does not give" in e["why"] for e in read_events(rounds.folder / "events.jsonl") if "why" in e)
 
 
@@ -112,7 +112,7 @@ def test_a_server_may_not_have_both_secrets_of_a_site(tmp_path: Path) -> None:
                     record[Key.DEAD_NODE_ID_LIST] = list(record[Key.ACTIVE_NODE_ID_LIST])
             return super().ask(kind, questions, round, timeout, heard)
 
-    with pytest.raises(UserError, match="still no word"):
+    with pytest.raises(UserError, match="still no answer"):
         deploy(trial_of("fedavg", rounds=1), tmp_path, SECRET, Greedy(tmp_path, 4))
     events = read_events(next((tmp_path / "runs").rglob("events.jsonl")))
     assert any("both secrets" in event.get("why", "") for event in events if event["event"] == "left out")
@@ -121,23 +121,23 @@ def test_a_server_may_not_have_both_secrets_of_a_site(tmp_path: Path) -> None:
 def test_groupdro_is_refused_unless_risks_may_be_seen(tmp_path: Path) -> None:
     trial = trial_of("groupdro")
     with pytest.raises(UserError, match="risks_may_be_seen = true"):
-        check_together(SECRET, trial, 4)
-    seen = FederationSettings(patience=1.0, secure_aggregation=True, risks_may_be_seen=True)
-    check_together(seen, trial, 4)
-    rounds, simulation = deploy(trial, tmp_path, seen), simulate(trial)
+        check_deployment(SECRET, trial, 4)
+    seen = DeploymentSettings(patience=1.0, secure_aggregation=True, risks_may_be_seen=True)
+    check_deployment(seen, trial, 4)
+    rounds, simulation = deploy(trial, tmp_path, seen), simulation_of(trial)
     torch.testing.assert_close(rounds.server.weights, simulation.server.weights[0], rtol=0, atol=1e-5)
     for left, right in zip(rounds.server.params.values(), simulation.server.params.values(), strict=True):
         torch.testing.assert_close(left, right[0], rtol=0, atol=1e-5)
     with pytest.raises(UserError, match="at least 3 sites"):
-        check_together(SECRET, trial_of("fedavg", clients=2), 2)
+        check_deployment(SECRET, trial_of("fedavg", clients=2), 2)
     with pytest.raises(UserError, match="uniform"):
-        check_together(SECRET, trial_of("fedavg", weights="samples"), 4)
+        check_deployment(SECRET, trial_of("fedavg", weights="samples"), 4)
 
 
 def test_together_with_differential_privacy(tmp_path: Path) -> None:
-    both = FederationSettings(patience=1.0, secure_aggregation=True, noise_multiplier=1e-6, noise_clip=1e3)
+    both = DeploymentSettings(patience=1.0, secure_aggregation=True, noise_multiplier=1e-6, noise_clip=1e3)
     trial = trial_of("ditto", rounds=2)
-    rounds, simulation = deploy(trial, tmp_path, both), simulate(trial)
+    rounds, simulation = deploy(trial, tmp_path, both), simulation_of(trial)
     for left, right in zip(rounds.server.params.values(), simulation.server.params.values(), strict=True):
         torch.testing.assert_close(left, right[0], rtol=0, atol=2e-2)
     assert all(torch.isfinite(leaf).all() for leaf in tree.leaves(rounds.server))

@@ -13,9 +13,10 @@ from perinvfl.algorithms import IRM, PerInvFL, VREx
 from perinvfl.core import tree
 from perinvfl.data.benchmarks.random import random_federation
 from perinvfl.data.federation import Task
-from perinvfl.engine.simulation import Simulation, Training
+from perinvfl.engine.simulation import Simulation
 from perinvfl.learning import risks
 from perinvfl.learning.penalties import PENALTIES, Penalty, PenaltyInputs
+from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings
 from tests import reference
 

@@ -17,10 +17,11 @@ from perinvfl.core.seeding import generator
 from perinvfl.core.tree import Params
 from perinvfl.data.benchmarks.drawn import DrawnSettings, drawn_federation
 from perinvfl.data.federation import Federation, Split
-from perinvfl.engine.executors import Unrolled
-from perinvfl.engine.simulation import Simulation, Training
+from perinvfl.engine.batched import Unrolled
+from perinvfl.engine.simulation import Simulation
 from perinvfl.errors import UserError
 from perinvfl.learning.problem import autograd_gradient
+from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings, build_model, mix_statistics, resnet18
 from perinvfl.models.resnet import IMAGENET_DEVIATION, IMAGENET_MEAN, convolve_by_products, parameter_shapes
 
@@ -244,11 +245,11 @@ def test_augmentation_follows_seed_client_and_round_alone() -> None:
     model = ModelSettings(kind="resnet18", width=2)
     one, two = (Simulation([FedAvg()], [federation], [0], training, model) for federation in (plain, turned))
     ids = one.everyone
-    drawn, viewed = one.places(3, ids, 2, "batches"), two.places(3, ids, 2, "batches")
+    drawn, viewed = one.sample_indices(3, ids, 2, "batches"), two.sample_indices(3, ids, 2, "batches")
     assert drawn is not None and viewed is not None
     assert torch.equal(viewed % 12, drawn)  # the same samples
     assert set((viewed // 12).flatten().tolist()) == {0, 1}
-    again, later = two.places(3, ids, 2, "batches"), two.places(4, ids, 2, "batches")
+    again, later = two.sample_indices(3, ids, 2, "batches"), two.sample_indices(4, ids, 2, "batches")
     assert again is not None and later is not None
     assert torch.equal(viewed, again) and not torch.equal(viewed // 12, later // 12)
 
@@ -286,7 +287,8 @@ def test_settings_of_another_kind_of_model_are_refused_and_do_not_name_a_run() -
 def test_full_batches_are_refused_where_they_cannot_work() -> None:
     uneven = drawn_federation(DrawnSettings(**{**vars(TINY), "sampling": "balanced"}), 0)
     with pytest.raises(UserError, match=r"needs training.batch_size above 0"):
-        Simulation([FedAvg()], [uneven], [0], Training(device="cpu"), ModelSettings(kind="resnet18", norm="batch"))
+        how = Training(device="cpu", executor="vmap")  # one client after another has no padding
+        Simulation([FedAvg()], [uneven], [0], how, ModelSettings(kind="resnet18", norm="batch"))
     flipped = drawn_federation(DrawnSettings(**{**vars(TINY), "flip": True}), 0)
     with pytest.raises(UserError, match=r"data.flip, data.crop and data.middle need mini-batches"):
         Simulation([FedAvg()], [flipped], [0], Training(device="cpu"), ModelSettings(kind="resnet18"))

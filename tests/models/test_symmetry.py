@@ -9,8 +9,9 @@ from torch import Tensor
 from perinvfl.algorithms import FedAvg
 from perinvfl.core.seeding import generator
 from perinvfl.data.benchmarks.random import random_federation
-from perinvfl.engine.simulation import Simulation, Training
+from perinvfl.engine.simulation import Simulation
 from perinvfl.errors import UserError
+from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings, build_model
 from perinvfl.models.symmetry import Symmetry
 

@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from perinvfl.algorithms import PerInvFL
 from perinvfl.cli import call
 from perinvfl.data.benchmarks.random import random_federation
-from perinvfl.engine.executors import Loop
-from perinvfl.engine.simulation import Simulation, Training
+from perinvfl.engine.loop import Loop
+from perinvfl.engine.simulation import Simulation
 from perinvfl.errors import UserError
+from perinvfl.learning.training import Training
 from perinvfl.models import Model, ModelSettings, build_model, module
 from perinvfl.models.torch_module import shapes_checksum
-from tests.commands import perinvfl
+from tests.commands import called, perinvfl
 
 ALGORITHM = PerInvFL(local_steps=2, beta=0.5, penalty_weight=10.0)
 
@@ -234,21 +235,21 @@ def test_by_name_from_an_experiment_file(tmp_path: Path) -> None:
     (tmp_path / "here/own_net.py").write_text(textwrap.dedent(code))
     file = tmp_path / "here/own.toml"
     file.write_text(FILE.format(build="own_net:build", executor="vmap"))
-    done = perinvfl("run", file, "--out", tmp_path / "runs", cwd=tmp_path)  # the module lies beside the file
+    done = called("run", file, "--out", tmp_path / "runs", cwd=tmp_path)  # the module lies beside the file
     assert done.returncode == 0, done.stderr
     start = json.loads(next((tmp_path / "runs").rglob("events.jsonl")).read_text().splitlines()[0])
     assert start["asked"]["model"] == {"kind": "module", "build": "own_net:build"}
     assert len(start["parameters"]) == 8
-    again = perinvfl("run", file, "--out", tmp_path / "runs", cwd=tmp_path)
+    again = called("run", file, "--out", tmp_path / "runs", cwd=tmp_path)
     assert "already done" in again.stdout
     (tmp_path / "here/own_net.py").write_text(textwrap.dedent(code).replace("5", "7"))
-    changed = perinvfl("run", file, "--out", tmp_path / "runs", cwd=tmp_path)
+    changed = called("run", file, "--out", tmp_path / "runs", cwd=tmp_path)
     assert "already done" not in changed.stdout and len(list((tmp_path / "runs/own").iterdir())) == 2
     file.write_text(FILE.format(build="own_net:Branching", executor="vmap"))
     fallen = perinvfl("run", file, "--out", tmp_path / "runs", cwd=tmp_path)
     assert fallen.returncode == 0 and fallen.stderr.startswith("note: The model cannot run for many clients")
     file.write_text(FILE.format(build="own_net:missing", executor="auto"))
-    refused = perinvfl("run", file, "--out", tmp_path / "runs", cwd=tmp_path)
+    refused = called("run", file, "--out", tmp_path / "runs", cwd=tmp_path)
     assert refused.returncode == 2 and "own_net has no missing" in refused.stderr and "Traceback" not in refused.stderr
 
 

@@ -13,13 +13,14 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from commands import tiny_file
 
 from perinvfl.cli import call
-from perinvfl.plots import charts, files, scene
+from perinvfl.plots import charts, figure_data, files
 from perinvfl.results.paper import CASES, TABLES
-from perinvfl.results.table import as_json, make_table
+from perinvfl.results.render import as_json
+from perinvfl.results.table import make_table
 from perinvfl.runs.records import Run, find_runs, pack
+from tests.commands import tiny_file
 
 SECOND = '\n[[algorithm]]\nname = "fedavg"\nlearning_rate = 0.1\n'
 SEARCHED = '\n[[algorithm]]\nname = "irm_l2"\n'
@@ -90,7 +91,7 @@ def test_every_kind_makes_three_files(kind: str, finished: Path, tmp_path: Path)
     check_files(tmp_path, f"tiny-{kind}", ["PerInvFL", "FedAvg", "random"])
 
 
-def test_a_packed_search_shows_what_its_settings_do(searched: Path) -> None:
+def test_a_packed_search_shows_the_effect_of_its_settings(searched: Path) -> None:
     assert call(["plot", str(searched)]) == 0  # all that fits: sensitivity
     figures = searched.parent / "figures"
     assert sorted(path.suffix for path in figures.iterdir()) == [".html", ".png", ".svg"]
@@ -100,8 +101,8 @@ def test_a_packed_search_shows_what_its_settings_do(searched: Path) -> None:
 def test_sensitivity_has_the_tables_numbers_and_only_settings_that_were_searched(searched: Path) -> None:
     runs = find_runs(searched)
     rows = {row["method"]: row for row in as_json(make_table(runs))["rows"]}
-    asked = {scene.label_of(run): run.start["asked"]["algorithm"] for run in runs}
-    values = scene.sensitivity_values(scene.look_at(runs))
+    asked = {figure_data.label_of(run): run.start["asked"]["algorithm"] for run in runs}
+    values = figure_data.sensitivity_values(figure_data.look_at(runs))
     assert len(values) == 4 * 2 * 2  # trials, settings, measures
     assert {value["method"] for value in values} == {"IRM-L2"}
     for value in values:
@@ -138,14 +139,14 @@ def inside(chart: Any) -> list[dict[str, Any]]:
 
 
 def test_the_papers_numbers_stand_beside_ours(finished: Path) -> None:
-    runs = [relabelled(run, scene.label_of(run), benchmark="rc_mnist") for run in find_runs(finished)]
+    runs = [relabelled(run, figure_data.label_of(run), benchmark="rc_mnist") for run in find_runs(finished)]
     runs = [Run(run.folder, [{**run.start, "spectrum": list(CASES)}, *run.events[1:]]) for run in runs]
-    values = scene.spectrum_values(scene.look_at(runs))
+    values = figure_data.spectrum_values(figure_data.look_at(runs))
     told = {(value["method"], value["case"]): value["accuracy"] for value in values if value["source"] == "the paper"}
     names = {"PerInvFL": "perinvfl", "FedAvg": "fedavg"}
     published = TABLES["rc_mnist"]
     assert told == {(m, case): published[n][i] for m, n in names.items() for i, case in enumerate(CASES)}
-    panels = {value["panel"] for value in scene.learning_values(scene.look_at(runs))}
+    panels = {value["panel"] for value in figure_data.learning_values(figure_data.look_at(runs))}
     assert panels == {"Shifted test data: mean over p = 0.1 … 0.5", "Test data as in training: p = 0.9"}
 
 
@@ -153,8 +154,8 @@ def test_many_methods_get_a_panel_each_and_shape_only_is_grey(finished: Path, tm
     first = find_runs(finished)[0]
     runs = [relabelled(first, f"Way {number}") for number in range(8)]
     runs.append(relabelled(first, "Shape only", grayscale=True))
-    many = scene.look_at(runs)
-    assert many.crowded and many.styles["Shape only"] == scene.SHAPE_ONLY and "shape_only" in many.levels
+    many = figure_data.look_at(runs)
+    assert many.crowded and many.styles["Shape only"] == figure_data.SHAPE_ONLY and "shape_only" in many.levels
     files.write_chart(charts.spectrum_chart(many), tmp_path / "many")
     check_files(tmp_path, "many", [f"Way {number}" for number in range(8)])
     assert charts.learning_chart(many).to_dict()["columns"] == 3
@@ -170,7 +171,7 @@ def test_a_label_cannot_end_the_script_it_stands_in(finished: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     "kind, which, words",
     [
-        ("spectrum", "searched", "one chosen run a method"),
+        ("spectrum", "searched", "one chosen run per method"),
         ("learning", "searched", "--kind sensitivity"),
         ("sensitivity", "finished", "perinvfl sweep"),
         ("all", "missing", "is not a folder"),

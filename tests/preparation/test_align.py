@@ -10,24 +10,30 @@ import torch
 from torch import Tensor
 
 import perinvfl as pf
+from perinvfl.algorithms import FedAvg
 from perinvfl.cli import call
 from perinvfl.core.seeding import generator
 from perinvfl.data.benchmarks.random import random_federation
 from perinvfl.data.federation import Federation, Split
-from perinvfl.engine.simulation import Training
+from perinvfl.engine.program_run import ProgramRun
+from perinvfl.engine.simulation import Simulation
 from perinvfl.errors import UserError
 from perinvfl.export.formats import FORMATS, read_model
 from perinvfl.export.predict import predict
-from perinvfl.learning.shortcut import ContextSettings, reference_answer, shortcut_log_odds
-from perinvfl.models import ModelSettings
+from perinvfl.learning.shortcut import reference_answer, shortcut_log_odds
+from perinvfl.learning.training import Training
+from perinvfl.models import ModelSettings, build_model
 from perinvfl.models.symmetry import Symmetry, seen, views_of
-from perinvfl.preparation.alignment import _views, in_views, prepared
-from perinvfl.preparation.reference_model import predict as predict_all
-from perinvfl.preparation.reference_model import train_reference
-from perinvfl.reproduce.stages import main as reproduce_main
+from perinvfl.preparation.alignment import in_views
+from perinvfl.preparation.inferred_contexts import reference_algorithm
+from perinvfl.preparation.program import program_of
+from perinvfl.preparation.settings import ContextSettings
+from perinvfl.reproduce.command import main as reproduce_main
+from perinvfl.runs.asked import trial_of
 from perinvfl.runs.experiment import build_experiment
-from perinvfl.runs.loaded import open_run, trial_of
+from perinvfl.runs.loaded import open_run
 from perinvfl.runs.trial import GIVEN
+from tests.prepared import prepared
 
 LOOP = Training(executor="loop", device="cpu", batch_size=100)
 MODEL = ModelSettings(hidden=(16,))
@@ -89,17 +95,20 @@ def test_every_client_comes_to_see_alike(symmetry: Symmetry, styles: list[int], 
 
 def test_the_view_is_the_one_that_a_slow_comparison_finds() -> None:
     _, given = federation_in([0, 2, 6, 4])
-    split = prepared(given, 3, HOW, MODEL, LOOP)
     how = dataclasses.replace(HOW, align="rotations", reference_rounds=3)  # so short that the choice is not clear
-    found = _views(split, 3, how, MODEL, LOOP)
-    first = Split(*(part[:1] for part in split.train))
-    pilot = train_reference(dataclasses.replace(split, train=first), 3, how, MODEL, LOOP)
+    found = prepared(given, 3, how, MODEL, LOOP).views
+    split = prepared(given, 3, dataclasses.replace(how, align="nothing"), MODEL, LOOP)
+    first = dataclasses.replace(split.share_of(0), tests={}, validation=None, inferred={})
+    pilot = Simulation([reference_algorithm(how)], [first], [3], LOOP, MODEL)
+    for _ in range(3):
+        pilot.round()
+    model = {name: leaf[0] for name, leaf in pilot.server.params.items()}
 
     def misfit(i: int, view: int) -> float:
         x, y, context = (part[i] for part in split.train)
         odds = shortcut_log_odds(y, context)
         total = 0.0
-        logits = predict_all(pilot, Split(seen(x, view)[None], y[None], context[None]))[0, :, 0]
+        logits = pilot.model.apply(model, seen(x, view))[:, 0]
         for z, label, answer in zip(logits.tolist(), y.tolist(), reference_answer(y, context).tolist(), strict=True):
             p = torch.sigmoid(torch.tensor(z + float(odds[int(answer)]), dtype=torch.float64))
             total -= float(torch.log(p if label else 1 - p))
@@ -144,17 +153,18 @@ def test_digits_are_not_turned_where_they_should_not_be(data: dict[str, Any]) ->
         "training": {"batch_size": 1000, "device": "cpu"},
         "algorithm": [{"name": "fedavg"}],
     }
-    views = build_experiment(table).trials[0].federation().views
+    trial = build_experiment(table).trials[0]
+    views = prepared(trial.federation(), trial.seed, trial.contexts, trial.model, trial.training).views
     assert views == ((0, 0, 0, 0) if "rotations" in data else (0, 6, 4, 2))
 
 
 def test_views_make_a_group() -> None:
     image = torch.arange(9.0).view(1, 3, 3)
     for symmetry in ("rotations", "flips", "rotations and flips"):
-        views = [seen(image, view) for view in views_of(symmetry)]  # type: ignore[arg-type]
+        views = [seen(image, view) for view in views_of(symmetry)]
         assert torch.equal(views[0], image)
         for view in views:  # each is undone by one of them
-            assert sum(torch.equal(seen(view, back), image) for back in views_of(symmetry)) == 1  # type: ignore[arg-type]
+            assert sum(torch.equal(seen(view, back), image) for back in views_of(symmetry)) == 1
 
 
 @pytest.fixture(scope="module")
@@ -175,14 +185,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def raw(run: Path, case: str, client: int) -> tuple[Tensor, Tensor]:
     """Test images as the client has them."""
-    data = dataclasses.replace(trial_of(open_run(run).run), contexts=GIVEN).federation().tests[case]
+    data = dataclasses.replace(trial_of(open_run(run).run.asked), contexts=GIVEN).federation().tests[case]
     return data.x[client], data.y[client]
 
 
 @pytest.mark.parametrize("client", [0, 1, 3])
 def test_an_exported_model_takes_images_as_the_client_has_them(run: Path, client: int, tmp_path: Path) -> None:
     opened = open_run(run)
-    assert opened.federation.views == (0, 6, 4, 2) == tuple(opened.run.start["notes"]["views"])
+    assert opened.federation.views == (0, 6, 4, 2) == tuple(opened.run.found["views"])
     recorded = opened.run.evaluations[-1]["personal"]["0.1"][client]
     test = opened.federation.tests["0.1"]
     own = opened.predict(opened.lead(client), test.x[client])[:, 0]
@@ -225,10 +235,10 @@ def test_a_session_takes_images_as_the_client_has_them() -> None:
     contexts = {"infer": "hard", "use": "discount", "align": "rotations and flips", "reference_rate": 0.01}
     session = pf.start(given, "ditto", rounds=2, model={"hidden": [8]}, contexts=contexts, batch_size=100, device="cpu")
     session.run()
-    assert session.federation.views == (0, 6, 1)
+    assert session.found["views"] == [0, 6, 1]
+    model = build_model(ModelSettings(hidden=(8,)), given.shape, given.outputs, "float32")
     for i, name in enumerate(session.clients):
-        apply, params = session._simulation.model.apply, session._model_of(name)
-        want = apply(params, plain.tests["0.1"].x[i])
+        want = model.apply(session.parameters(name), plain.tests["0.1"].x[i])
         torch.testing.assert_close(session.outputs(given.tests["0.1"].x[i], name), want)
     with pytest.raises(UserError, match="is not a client"):
         session.outputs(given.tests["0.1"].x[0], "nobody")
@@ -270,3 +280,20 @@ def test_a_search_that_leaves_clients_out_is_refused_before_it_begins(
     assert reproduce_main([str(file), "--out", str(tmp_path / "out")]) == 2
     assert "set search.leave_out = false" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_aligned_clients_infer_again_on_their_images_as_seen() -> None:
+    """The global model is asked about images in the view that the client trains on, not as they came."""
+    plain, given = federation_in([0, 2, 6])
+    how = dataclasses.replace(HOW, align="rotations", every=2)
+    training = dataclasses.replace(LOOP, batch_size=0)
+    algorithm = FedAvg(learning_rate=0.5)
+    run = ProgramRun(program_of(algorithm, training, how), [algorithm], {3: given}, [3], MODEL)
+    for _ in range(2):
+        run.round()
+    model = {name: leaf[0].clone() for name, leaf in run.simulation.server.params.items()}
+    run.round()
+    for i in range(3):
+        logits = run.simulation.model.apply(model, plain.train.x[i])[:, 0]  # as all would see, had they one style
+        wrong = (logits > 0) != (plain.train.y[i] > 0.5)
+        assert torch.equal(run.simulation.data.context[0, i], wrong.long())

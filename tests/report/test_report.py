@@ -8,15 +8,16 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-from browser import CONTRAST, chromium, opened
-from commands import tiny_file
-from planted import SITES, planted_file
 from playwright.sync_api import Browser, Page
 
 from perinvfl.cli import call
 from perinvfl.results.paper import TABLES
-from perinvfl.results.table import as_json, make_table
+from perinvfl.results.render import as_json
+from perinvfl.results.table import make_table
 from perinvfl.runs.records import find_runs
+from tests.browser import CONTRAST, chromium, opened
+from tests.commands import tiny_file
+from tests.planted import SITES, planted_file
 
 SECOND = '\n[[algorithm]]\nname = "fedavg"\nlearning_rate = 0.1\n'
 THREE = '["0.1", "0.3", "0.5", "0.9"]'
@@ -85,7 +86,7 @@ def test_the_numbers_are_the_tables(browser: Browser, report: Path, runs: Path) 
         assert fmean(map(float, clients["PerInvFL"][:-1])) == pytest.approx(rows["PerInvFL"]["average"], abs=0.01)
         assert float(clients["PerInvFL"][-1]) == min(map(float, clients["PerInvFL"][:-1]))
         best = max(("PerInvFL", "FedAvg"), key=lambda method: rows[method]["average"])
-        assert f"{best} does best on average" in page.locator("#sentence").inner_text()
+        assert f"{best} is best on average" in page.locator("#sentence").inner_text()
 
 
 def test_clicking_through(browser: Browser, report: Path) -> None:
@@ -262,7 +263,7 @@ def test_regression_and_a_dangerous_label(browser: Browser, tmp_path: Path) -> N
         assert page.locator("img").count() == 0
         shown = {name: float(row[0]) for name, row in cells(page, "numbers").items() if name != "Constant answer"}
         assert (
-            f"{min(shown, key=lambda name: shown[name])} does best on average" in page.locator("#sentence").inner_text()
+            f"{min(shown, key=lambda name: shown[name])} is best on average" in page.locator("#sentence").inner_text()
         )
 
 

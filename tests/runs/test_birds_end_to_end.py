@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from perinvfl import train as training_room
 from perinvfl.cli import call
-from perinvfl.engine.simulation import fastest
+from perinvfl.engine.timing import fastest
 from perinvfl.learning.groups import balanced_accuracy, constant_hits, pooled, worst_group_accuracy
-from perinvfl.reproduce.stages import main as reproduce
+from perinvfl.reproduce.command import main as reproduce
+from perinvfl.results.scores import global_average
 from perinvfl.results.selection import worst_test_accuracy
-from perinvfl.results.table import _global_average
+from perinvfl.runs import group as training_room
 from perinvfl.runs.experiment import read_experiment
+from perinvfl.runs.progress import Lines
 from perinvfl.runs.records import Run, find_runs, read_run
-from perinvfl.runs.train import Plain, train
+from perinvfl.runs.train import train
 
 ROOT = Path(__file__).parents[2]
 FILE = """
@@ -28,7 +29,7 @@ train_per_client = 16
 test_per_client = 6
 birds = 32
 backgrounds = 80
-size = 32
+size = 16
 [model]
 kind = "resnet18"
 width = 4
@@ -49,7 +50,7 @@ personal_learning_rate = 0.05
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("birds")
     (folder / "birds.toml").write_text(FILE)
-    train(read_experiment(folder / "birds.toml"), folder / "runs", Plain(lambda line: None))
+    train(read_experiment(folder / "birds.toml"), folder / "runs", Lines(lambda line: None))
     return folder / "runs"
 
 
@@ -124,7 +125,7 @@ def test_the_executor_is_measured_once_recorded_and_kept_after_a_kill(
         # The clock is replaced, not the work: which one is faster here must not decide what the test sees.
         measured = {"vmap": 1.0, "loop": 1.0} | {slower: 2.0}
         monkeypatch.setattr(training_room, "time_executors", lambda *given, told=measured: told)
-        whole = train(experiment, out / "whole", Plain(lambda line: None))
+        whole = train(experiment, out / "whole", Lines(lambda line: None))
 
         class Stop(Exception):
             pass
@@ -134,9 +135,9 @@ def test_the_executor_is_measured_once_recorded_and_kept_after_a_kill(
                 raise Stop
 
         with pytest.raises(Stop):
-            train(experiment, out / "killed", Plain(stop))
+            train(experiment, out / "killed", Lines(stop))
         monkeypatch.setattr(training_room, "time_executors", None)  # not asked again
-        goes_on = train(experiment, out / "killed", Plain(lambda line: None))
+        goes_on = train(experiment, out / "killed", Lines(lambda line: None))
         for ours, theirs in zip(whole, goes_on, strict=True):
             one, two = read_run(ours), read_run(theirs)
             assert one is not None and two is not None
@@ -163,7 +164,8 @@ def test_the_published_experiment_at_a_tiny_size(tmp_path: Path, capsys: pytest.
     assert len(methods) == 12
     chosen = [entry for entry in methods if 'name = "fedavg"' in entry or 'name = "irm_ft"' in entry]
     (tmp_path / "waterbird.toml").write_text("[[algorithm]]".join([head, *chosen]))
-    small = ['data.benchmark="drawn_birds"', "data.size=32", "data.holdout=10", "model.width=4", "training.rounds=2"]
+    small = ['data.benchmark="drawn_birds"', "data.size=16", "data.holdout=6", "model.width=2", "training.rounds=2"]
+    small += ["data.train_per_client=16", "data.test_per_client=8", "data.birds=60", "data.backgrounds=120"]
     small += ["training.batch_size=8", "training.evaluate_every=1", 'training.device="cpu"', 'training.executor="loop"']
     arguments = [str(tmp_path / "waterbird.toml"), "--out", str(tmp_path / "out"), "--trials", "2", "--finalists", "1"]
     arguments += ["--seeds", "101,102", *(part for key in small for part in ("--set", key))]
@@ -184,5 +186,5 @@ def test_the_global_model_stands_beside_personal_ones_by_the_same_score() -> Non
     event = {"event": "evaluation", "round": 10, "personal": {"0.1": [1.0, 1.0]}, "global": {"0.1": [5 / 8, 7 / 10]}}
     run = Run(Path("."), [start, event | {"global groups": right}])
     balanced = ((3 / 4 + 2 / 4) / 2 + (6 / 8 + 1 / 2) / 2) / 2
-    assert _global_average([run], ("0.1",), [10], "balanced") == pytest.approx(100 * balanced)
-    assert _global_average([run], ("0.1",), [10], "accuracy") == pytest.approx(100 * (5 / 8 + 7 / 10) / 2)
+    assert global_average([run], ("0.1",), [10], "balanced") == pytest.approx(100 * balanced)
+    assert global_average([run], ("0.1",), [10], "accuracy") == pytest.approx(100 * (5 / 8 + 7 / 10) / 2)

@@ -51,9 +51,11 @@ def test_a_regression(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
             writer.writerow([f"town {i % 3}", 1990 + 10 * (i // 3 % 3), size, age, price])
     data = 'label = "price"\nclient = "town"\ncontext = "decade"\ntest_contexts = [2010]'
     rates = "learning_rate = 0.05\npersonal_learning_rate = 0.05\nlocal_steps = 3"
-    file = tmp_path / "own.toml"
-    file.write_text(HEAD.format(path="houses.csv", data=data, model='kind = "linear"', rounds=60, batch=0, more=rates))
-    assert call(["run", str(file), "--out", str(tmp_path / "runs")]) == 0
+    experiment = tmp_path / "own.toml"
+    experiment.write_text(
+        HEAD.format(path="houses.csv", data=data, model='kind = "linear"', rounds=60, batch=0, more=rates)
+    )
+    assert call(["run", str(experiment), "--out", str(tmp_path / "runs")]) == 0
     shown = capsys.readouterr().out
     assert "mean squared error by context" in shown and "label's variance" in shown
     table = table_of(tmp_path / "runs/own", capsys)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import ROOT
 
 from perinvfl.cli import call
 from perinvfl.diagnose import diagnose
 from perinvfl.export.formats import FORMATS, read_model
 from perinvfl.report import gather
 from perinvfl.runs.loaded import open_run
+from tests.commands import ROOT
 
 TABLE = """
 name = "sites"

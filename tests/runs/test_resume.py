@@ -1,25 +1,22 @@
 """Killed at any moment and started again, a run ends with the same bits as one never interrupted."""
 
 import dataclasses
-import os
-import random
-import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
 import torch
-from commands import command, environment, perinvfl, tiny_file, untimed
 
+from perinvfl.cli import call
 from perinvfl.core import checkpoint
 from perinvfl.runs.experiment import read_experiment
+from perinvfl.runs.progress import Lines, Progress
 from perinvfl.runs.records import read_run
-from perinvfl.runs.train import Plain, Watch, train
-from perinvfl.runs.trial import Trial
+from perinvfl.runs.train import train
+from tests.commands import child, start, tiny_file, until, untimed
+from tests.stops import StopAt
 
-ROUNDS = 1000
-EVERY = "batch_size = 8\nevaluate_every = 50\n"
+ROUNDS = 60
+EVERY = "batch_size = 8\nevaluate_every = 10\n"
 CASES = {
     "loop, all clients": EVERY + 'executor = "loop"',
     "vmap, all clients": EVERY + 'executor = "vmap"',
@@ -42,27 +39,11 @@ def final_state(folder: Path) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("name", CASES)
 def test_killed_again_and_again(name: str, tmp_path: Path) -> None:
     file = tiny_file(tmp_path, rounds=ROUNDS, training=CASES[name])
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    assert perinvfl("run", file, "--out", whole).returncode == 0
-    rng = random.Random(name)
-    kills, went_on = 0, 0
-    while kills < 3:
-        process = subprocess.Popen(
-            command("run", file, "--out", broken), stdout=subprocess.PIPE, text=True, env=environment()
-        )
-        while not list(broken.rglob("checkpoint.pt")) and process.poll() is None:
-            time.sleep(0.01)
-        time.sleep(rng.uniform(0.0, 0.4) if kills == 0 else rng.uniform(1.5, 2.5))
-        if process.poll() is not None:
-            break
-        os.kill(process.pid, signal.SIGKILL)
-        printed, _ = process.communicate()
-        went_on += "going on after round" in printed
-        kills += 1
-    assert kills >= 2, "the run was too short to be killed"
-    done = perinvfl("run", file, "--out", broken)
+    done = child(Path(__file__).parent / "killed_run.py", file, tmp_path, name)
     assert done.returncode == 0, done.stderr
-    assert went_on or "going on after round" in done.stdout
+    assert int(done.stdout.splitlines()[-1]) >= 5, "the run was killed"
+    assert done.stdout.count("resumes after round") >= 5, "and resumed from a checkpoint"
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
     left, right = final_state(whole), final_state(broken)
     assert left.keys() == right.keys()
     assert any(key.startswith("clients") or key.endswith(".rows") for key in left)
@@ -75,7 +56,7 @@ def test_killed_again_and_again(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("at_rest", ["memory", "disk"])
 def test_a_group_of_trials_goes_on_whole(at_rest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed with one trial broken and another search begun in the same folder, a group ends as if never killed."""
-    monkeypatch.setattr("perinvfl.runs.train.CHECKPOINT_SHARE", 0.0)  # a checkpoint after every round
+    monkeypatch.setattr("perinvfl.runs.group.CHECKPOINT_SHARE", 0.0)  # a checkpoint after every round
     training = f'batch_size = 8\nfraction = 0.67\nevaluate_every = 2\nat_rest = "{at_rest}"\nexecutor = "loop"'
     file = tiny_file(tmp_path, rounds=12, training=training)
     rates = [0.05, 0.02, 1e30]
@@ -90,20 +71,15 @@ def test_a_group_of_trials_goes_on_whole(at_rest: str, tmp_path: Path, monkeypat
     )
     group = dataclasses.replace(experiment, trials=trials)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    train(group, whole, Watch(), most_together=8)
-
-    class Stop(Watch):
-        def round(self, trials: list[Trial], rounds_done: int, risk: float | None) -> None:
-            if rounds_done == 9:
-                raise KeyboardInterrupt
+    train(group, whole, Progress(), most_together=8)
 
     with pytest.raises(KeyboardInterrupt):
-        train(group, broken, Stop(), most_together=8)
+        train(group, broken, StopAt(9), most_together=8)
     other = dataclasses.replace(experiment, trials=tuple(dataclasses.replace(t, seed=5) for t in trials[:2]))
-    train(other, broken, Watch(), most_together=8)
+    train(other, broken, Progress(), most_together=8)
     said: list[str] = []
-    train(group, broken, Plain(said.append), most_together=8)
-    assert any("going on after round" in line for line in said)
+    train(group, broken, Lines(said.append), most_together=8)
+    assert any("resumes after round" in line for line in said)
     for trial in trials:
         runs = [read_run(folder / trial.folder) for folder in (whole, broken)]
         assert all(run is not None and run.finished for run in runs)
@@ -111,17 +87,13 @@ def test_a_group_of_trials_goes_on_whole(at_rest: str, tmp_path: Path, monkeypat
     assert not list((broken / ".together").glob("*.pt"))
 
 
-def test_two_processes_never_work_on_one_run(tmp_path: Path) -> None:
+def test_two_processes_never_work_on_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tiny_file(tmp_path, rounds=100_000)
-    first = subprocess.Popen(
-        command("run", file, "--out", tmp_path / "runs"), stdout=subprocess.PIPE, env=environment()
-    )
+    first = start("run", file, "--out", tmp_path / "runs")
     try:
-        while not list((tmp_path / "runs").rglob("checkpoint.pt")):
-            time.sleep(0.05)
-            assert first.poll() is None
-        second = perinvfl("run", file, "--out", tmp_path / "runs")
-        assert second.returncode == 2 and "Another process is at work" in second.stderr
+        until(lambda: list((tmp_path / "runs").rglob("checkpoint.pt")), "the first checkpoint", first)
+        second = call(["run", str(file), "--out", str(tmp_path / "runs")])
+        assert second == 2 and "Another process is at work" in capsys.readouterr().err
     finally:
         first.kill()
         first.communicate()

@@ -10,10 +10,11 @@ import pytest
 from perinvfl.algorithms import ALGORITHMS
 from perinvfl.core import hyper
 from perinvfl.errors import UserError
+from perinvfl.runs.asked import trial_of
 from perinvfl.runs.experiment import Experiment, build_experiment, read_experiment
+from perinvfl.runs.facts import Effort
 from perinvfl.runs.records import Run, read_packed
 from perinvfl.runs.search import search
-from perinvfl.runs.trial import Effort
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,7 +61,8 @@ def test_a_range_does_not_move_what_else_is_drawn(tmp_path: Path) -> None:
     ).trials
     for one, other in zip(plain, ranged, strict=True):
         assert one.algorithm.beta == 0.5 and 2 <= other.algorithm.beta <= 3  # type: ignore[attr-defined]
-        assert dataclasses.replace(one.algorithm, beta=0) == dataclasses.replace(other.algorithm, beta=0)
+        same = [dataclasses.replace(trial.algorithm, beta=0) for trial in (one, other)]  # type: ignore[call-arg]
+        assert same[0] == same[1]
 
 
 def test_without_a_search_the_middle_or_the_first_is_taken(tmp_path: Path) -> None:
@@ -132,8 +134,7 @@ def test_the_effort_is_read_from_the_file(tmp_path: Path) -> None:
 
 def rebuilt(asked: dict[str, Any], seed: int) -> str:
     """The id of the trial that asks for the same."""
-    table = {key: value for key, value in asked.items() if key != "seed"}
-    return build_experiment({**table, "algorithm": [asked["algorithm"]], "seeds": [seed]}).trials[0].id
+    return trial_of(asked, seed=seed).id
 
 
 @lru_cache
@@ -147,11 +148,9 @@ def test_published_runs_keep_their_names(folder: str) -> None:
     runs = packed(folder)
     seen: dict[str, int] = {}
     for run in runs:
-        asked = run.start["asked"]
-        kind = asked["algorithm"]["label"].partition(" #")[0]
-        if seen.setdefault(kind, 0) < 3:
-            seen[kind] += 1
-            assert rebuilt(asked, asked["seed"]) == run.start["id"], kind
+        if seen.setdefault(run.method, 0) < 3:
+            seen[run.method] += 1
+            assert rebuilt(run.asked, run.seed) == run.id, run.method
     assert {"FedAvg", "IRM"} <= seen.keys() and any(kind.startswith("PerInvFL") for kind in seen)
     assert "invariant_by" not in packed("rc_mnist")[0].start["asked"]["algorithm"]
 
@@ -160,7 +159,8 @@ def test_published_runs_keep_their_names(folder: str) -> None:
 def test_the_published_search_is_drawn_again(name: str) -> None:
     experiment = read_experiment(ROOT / "experiments" / f"{name}.toml")
     drawn = search(experiment, experiment.effort.trials, search_seed=0).trials
-    assert [trial.id for trial in drawn] == [run.start["id"] for run in packed(name)]
+    assert [trial.id for trial in drawn] == [run.id for run in packed(name)]
+    assert [trial.facts for trial in drawn] == [run.facts for run in packed(name)]
 
 
 def later_fields(settings: Any) -> list[str]:

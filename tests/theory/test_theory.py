@@ -11,9 +11,10 @@ import torch
 from perinvfl.algorithms import IRM, PerInvFL
 from perinvfl.algorithms.base import Broadcast
 from perinvfl.data.benchmarks.structural import StructuralSettings, draw_contexts, draw_mechanism, structural_federation
-from perinvfl.engine.simulation import Simulation, Training
+from perinvfl.engine.simulation import Simulation
 from perinvfl.errors import UserError
 from perinvfl.learning.problem import Batch, Batches
+from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings
 from perinvfl.theory import convergence, information, personalized, remark
 from perinvfl.theory.__main__ import THEORIES, main, read

@@ -1,10 +1,13 @@
-"""The algorithms, one paper a file. A new one is one file and one entry here, or a call of `register`."""
+"""The algorithms, one paper per file. A new one is one file and one entry here, or a call of `register`.
+
+All that an algorithm of your own needs can be imported from here.
+"""
 
 import dataclasses
 from typing import Any
 
 from perinvfl.algorithms.alone import Alone
-from perinvfl.algorithms.base import Algorithm
+from perinvfl.algorithms.base import ADAM_RATES, Algorithm, FineTuned, Personal, by_optimizer, erm
 from perinvfl.algorithms.ditto import Ditto
 from perinvfl.algorithms.fedavg import FedAvg
 from perinvfl.algorithms.ftfa import FTFA
@@ -12,9 +15,59 @@ from perinvfl.algorithms.groupdro import GroupDRO
 from perinvfl.algorithms.irm import IRM
 from perinvfl.algorithms.irm_ft import IRMFT
 from perinvfl.algorithms.irm_l2 import IRML2
-from perinvfl.algorithms.perinvfl import PerInvFL
+from perinvfl.algorithms.local_steps import LocalSteps
+from perinvfl.algorithms.messages import Broadcast, ClientState, ServerState, Upload
+from perinvfl.algorithms.perinvfl_options import PerInvFL
 from perinvfl.algorithms.pfedme import PFedMe
 from perinvfl.algorithms.vrex import VREx
+from perinvfl.core import optimizers, tree
+from perinvfl.core.hyper import By, LogUniform, OneOf, hyper
+from perinvfl.core.tree import Params
+from perinvfl.learning import risks
+from perinvfl.learning.problem import Batch, Batches, Descent, FeatureObjective, Number, Objective, Problem
+
+__all__ = [
+    "ADAM_RATES",
+    "ALGORITHMS",
+    "FTFA",
+    "IRM",
+    "IRMFT",
+    "IRML2",
+    "Algorithm",
+    "Alone",
+    "Batch",
+    "Batches",
+    "Broadcast",
+    "By",
+    "ClientState",
+    "Descent",
+    "Ditto",
+    "FeatureObjective",
+    "FedAvg",
+    "FineTuned",
+    "GroupDRO",
+    "LocalSteps",
+    "LogUniform",
+    "Number",
+    "Objective",
+    "OneOf",
+    "PFedMe",
+    "Params",
+    "PerInvFL",
+    "Personal",
+    "Problem",
+    "ServerState",
+    "Upload",
+    "VREx",
+    "by_optimizer",
+    "erm",
+    "hyper",
+    "optimizers",
+    "register",
+    "risks",
+    "settings_of",
+    "tree",
+]  # fmt: skip
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     "alone": Alone,

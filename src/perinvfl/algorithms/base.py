@@ -7,18 +7,21 @@ many trials at once; inside a batched sweep a hyper-parameter is a 0-d tensor in
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from perinvfl.algorithms.aggregation import Aggregation, Masked, Matched, Mean
+from perinvfl.algorithms.local_steps import LocalSteps
+from perinvfl.algorithms.messages import Broadcast, ClientState, ServerState, Upload, WithheldRisks
 from perinvfl.core import optimizers, tree
 from perinvfl.core.hyper import By, LogUniform, OneOf, hyper
 from perinvfl.core.optimizers import Moments
 from perinvfl.core.tree import Params
 from perinvfl.errors import UserError
 from perinvfl.learning import risks
-from perinvfl.learning.problem import Batches, Descent, FeatureObjective, Number, Objective, Problem, Step
+from perinvfl.learning.problem import Batches, Descent, FeatureObjective, Number, Objective, Problem
 
 ADAM_RATES = LogUniform(3e-4, 1e-2)
 
@@ -26,38 +29,6 @@ ADAM_RATES = LogUniform(3e-4, 1e-2)
 def by_optimizer(field: str) -> By:
     """Step sizes that make sense for plain gradient steps, and for Adam's."""
     return By(field, {"sgd": LogUniform(1e-2, 1.0), "adam": ADAM_RATES})
-
-
-class Broadcast(NamedTuple):
-    """What one client receives at the start of a round."""
-
-    params: Params  # ν^t
-    weight: Tensor  # the weight of this client's risk in the global objective: N q_i for GroupDRO, else 1
-    round: Number  # t
-
-
-class Upload(NamedTuple):
-    """All that a client sends to the server: never θ_i, never data."""
-
-    update: Params  # ν_{i,R} − ν^t, summed step by step: a difference of two models rounds small steps away
-    risk: Tensor  # R(ν^t; D_i), one number
-
-
-class ClientState(NamedTuple):
-    """What stays with the client between rounds. Parts an algorithm does not use are empty."""
-
-    personal: Params  # θ_i
-    personal_moments: Moments
-    moments: Moments  # of the local optimizer of ν
-    weights: Params  # {"q": [K]} the client's own GroupDRO weights
-    last: Tensor  # the round it last took part in; -1 before the first
-
-
-class ServerState(NamedTuple):
-    params: Params  # ν
-    moments: Moments
-    weights: Tensor  # q, [N]
-    round: Tensor  # t, number of rounds done
 
 
 @dataclass(frozen=True)
@@ -73,6 +44,8 @@ class Algorithm:
     has_global: ClassVar[bool] = True  # ν is trained, and worth evaluating
     has_personal: ClassVar[bool] = False  # personal() differs from ν
     unused: ClassVar[tuple[str, ...]] = ()  # inherited fields that mean nothing here
+    uses_contexts: ClassVar[bool] = False  # its loss runs over a client's contexts, where `problem.over_contexts`
+    needs_risks: ClassVar[bool] = False  # `server` must see the risk of each client, and not only that it took part
 
     local_steps: int = hyper(1, "local steps of the global model in a round", symbol="R", least=1)
     learning_rate: float = hyper(
@@ -158,8 +131,31 @@ class Algorithm:
         """For the clients taking part, [n]: the weight carries a client axis, the model is the same for all."""
         return Broadcast(server.params, torch.ones_like(server.weights)[clients], server.round)
 
+    def sees_risks(self) -> bool:
+        """Whether the server must see single risks, with these settings."""
+        return self.needs_risks
+
+    def sees_updates(self) -> bool:
+        """Whether the server must see single updates, with these settings."""
+        return self.aggregation().needs_updates
+
+    def aggregation(self) -> Aggregation:
+        """How the clients' updates become one."""
+        # A number may be a tensor in a batched sweep, and then some trial sets it.
+        chosen: Aggregation = Mean()
+        if isinstance(self.matching, Tensor) or self.matching:
+            chosen = Matched(self.matching)
+        if isinstance(self.agreement, Tensor) or self.agreement:
+            chosen = Masked(chosen, self.agreement)
+        return chosen
+
+    def server_round(self, server: ServerState, update: Params, risks: Tensor, clients: Tensor) -> ServerState:
+        """`server`, with the risks only if the algorithm declares that it needs them; drivers call this."""
+        shown: Any = risks if self.sees_risks() else WithheldRisks(self.title)
+        return self.server(server, update, shown, clients)
+
     def server(self, server: ServerState, update: Params, risks: Tensor, clients: Tensor) -> ServerState:
-        """From the averaged update and the risks [n] of the clients [n] that took part."""
+        """From the combined update and, where `needs_risks`, the risks [n] of the clients [n] that took part."""
         moments = optimizers.forget(server.moments, self.objective_changes(server.round - 1, server.round))
         gradient = tree.map(torch.neg, update)  # ν − mean ν_i: a pseudo-gradient
         rate = self.server_learning_rate * self.cooled(server.round, 0, self.global_cooling())
@@ -184,24 +180,24 @@ class Algorithm:
         return False
 
     def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective | FeatureObjective:
-        """What a client's local steps minimise for the global model, here its risk (ERM); tells R(ν; D_i)."""
+        """What a client's local steps minimise for the global model, here its risk (ERM); its aux is R(ν; D_i)."""
         return erm(problem)
 
     def local_training(
         self, problem: Problem, broadcast: Broadcast, moments: Moments, batches: Batches
     ) -> tuple[Upload, Moments]:
         """R local steps of the global model from ν^t."""
-        walk = Walk.begin(problem, broadcast.params, moments)
+        steps = LocalSteps.begin(problem, broadcast.params, moments)
         for r in range(self.local_steps):
-            walk = self.local_step(problem, broadcast, walk, batches, r)
-        return walk.upload(), walk.moments
+            steps = self.local_step(problem, broadcast, steps, batches, r)
+        return steps.upload(), steps.moments
 
-    def local_step(self, problem: Problem, broadcast: Broadcast, walk: "Walk", batches: Batches, batch: int) -> "Walk":
+    def local_step(
+        self, problem: Problem, broadcast: Broadcast, steps: LocalSteps, batches: Batches, batch: int
+    ) -> LocalSteps:
         """ν_{i,r+1} ← ν_{i,r} − γ ∇L(ν_{i,r}; D_i)."""
         how = Descent(self.optimizer, self.learning_rate, self.l2 / self.loss_scale(broadcast.round))
-        objective = self.global_objective(problem, broadcast)
-        params, total = (walk.origin, walk.update) if walk.at is None else (walk.at, None)
-        return walk.after(problem.descend(objective, params, batches[batch], how, walk.moments, total=total))
+        return steps.descend(problem, self.global_objective(problem, broadcast), batches[batch], how)
 
     def loss_scale(self, round: Number) -> Number:
         """What the whole loss is divided by."""
@@ -211,43 +207,8 @@ class Algorithm:
         """Refuse settings that cannot work."""
 
 
-class Walk(NamedTuple):
-    """Local steps under way: where they began, the sum of the steps so far, the risk at the beginning."""
-
-    origin: Params
-    update: Params
-    moments: Moments
-    risk: Tensor | None
-    at: Params | None = None  # compiled: where the steps have led, kept instead of their sum; a pass over memory less
-
-    @classmethod
-    def begin(cls, problem: Problem, params: Params, moments: Moments) -> "Walk":
-        return cls(params, {}, moments, None, params if problem.compiled else None)
-
-    def params(self) -> Params:
-        if self.at is not None:
-            return self.at
-        return tree.map(torch.add, self.origin, self.update) if self.update else self.origin
-
-    def step(self, kind: optimizers.Kind, gradient: Params, rate: Number, risk: Tensor | None) -> "Walk":
-        update, moments = optimizers.step(kind, self.update, gradient, self.moments, rate)
-        return Walk(self.origin, update, moments, risk if self.risk is None else self.risk)
-
-    def after(self, step: Step) -> "Walk":
-        """Where a step of `problem.descend` leads; the risk told is that of the first."""
-        risk = step.told if self.risk is None else self.risk
-        if self.at is not None:
-            return Walk(self.origin, {}, step.moments, risk, step.params)
-        return Walk(self.origin, step.params, step.moments, risk)
-
-    def upload(self) -> Upload:
-        assert self.risk is not None
-        update = self.update if self.at is None else tree.map(torch.sub, self.at, self.origin)
-        return Upload(update, self.risk)
-
-
 def erm(problem: Problem, weight: Number = 1.0) -> Objective:
-    """The mean loss over all of a client's samples, times a weight; tells the mean loss."""
+    """The mean loss over all of a client's samples, times a weight; its aux is the mean loss."""
 
     def objective(logits: Tensor, y: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
         risk = risks.context_means(risks.losses(problem.task, logits, y), problem.whole(context))[0]

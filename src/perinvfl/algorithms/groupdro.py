@@ -11,12 +11,15 @@ from perinvfl.core.hyper import LogUniform, hyper
 from perinvfl.core.tree import Params
 from perinvfl.data.federation import Split
 from perinvfl.learning import risks
-from perinvfl.learning.problem import Batches, Objective, Problem
+from perinvfl.learning.problem import Batches, Number, Objective, Problem
 
 
 @dataclass(frozen=True)
 class GroupWeighted(Algorithm):
     """The server's weights q over clients, raised by the risks uploaded in the same round."""
+
+    uses_contexts: ClassVar[bool] = True
+    needs_risks: ClassVar[bool] = True
 
     group_step: float = hyper(
         0.01, "step size of the group weights", symbol="η_q", least=0, search=LogUniform(1e-3, 1.0)
@@ -30,10 +33,14 @@ class GroupWeighted(Algorithm):
     def broadcast(self, server: ServerState, clients: Tensor) -> Broadcast:
         # Paper: L^i = q_i R_i, then a mean over N clients. Here: N q_i R_i, so that the mean is Σ q_i R_i and the
         # step size means the same as for FedAvg.
+        if not self.sees_risks():
+            return super().broadcast(server, clients)
         n = server.weights.shape[0]
         return Broadcast(server.params, n * server.weights[clients], server.round)
 
     def server(self, server: ServerState, update: Params, client_risks: Tensor, clients: Tensor) -> ServerState:
+        if not self.sees_risks():
+            return super().server(server, update, client_risks, clients)
         uploaded = torch.zeros_like(server.weights).scatter(0, clients, client_risks)
         q = risks.raise_weights(server.weights, uploaded, torch.ones_like(uploaded), self.group_step)
         return super().server(server, update, client_risks, clients)._replace(weights=q)
@@ -64,11 +71,26 @@ def _among_present(problem: Problem, state: ClientState, data: Split) -> tuple[T
 
 
 def weighted_contexts(problem: Problem, weights: Tensor) -> Objective:
-    """Σ_j w_j R_j over the client's contexts; tells the risks R_j."""
+    """Σ_j w_j R_j over the client's contexts; its aux is the risks R_j."""
 
     def objective(logits: Tensor, y: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
         context_risks = risks.context_means(risks.losses(problem.task, logits, y), problem.members(context))
         return (weights * context_risks).sum(), context_risks
+
+    return objective
+
+
+def local_groupdro(problem: Problem, q: Tensor, group_step: Number) -> Objective:
+    """Σ_j q_j R_j over the client's contexts, with q raised by the risks R_j; its aux is the raised q."""
+
+    def objective(logits: Tensor, y: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+        member = problem.members(context)
+        present = (member.sum(0) > 0).float()
+        context_risks = risks.context_means(risks.losses(problem.task, logits, y), member)
+        raised = risks.raise_weights(q, context_risks, present, group_step)
+        # Contexts that are not in the batch keep their weight, so those that are share what they had together.
+        kept = torch.where(present > 0, raised * (q * present).sum(), q)
+        return (raised * context_risks).sum(), kept
 
     return objective
 

@@ -17,6 +17,8 @@ from perinvfl.learning.problem import FeatureObjective, Objective, Problem
 class Penalized(Algorithm):
     """Fields of the methods with an invariance penalty, and its schedule."""
 
+    uses_contexts: ClassVar[bool] = True
+
     penalty_weight: float = hyper(
         100.0, "weight of the invariance penalty", symbol="λ", least=0, search=LogUniform(10.0, 1e5)
     )
@@ -50,7 +52,7 @@ class Penalized(Algorithm):
     def invariant(self, problem: Problem, round: Number, contexts: bool) -> FeatureObjective:
         """(Σ_j R_j + λ_t · penalty) / scale over the client's own contexts j, or over all of D_i as one context.
 
-        With IRM's penalty: Σ_j R_j + λ ‖∇_w R_j(w·f)‖². Tells the mean loss over all samples, R(ν; D_i).
+        With IRM's penalty: Σ_j R_j + λ ‖∇_w R_j(w·f)‖². Its aux is the mean loss over all samples, R(ν; D_i).
         """
         weight, scale, penalty = self.penalty(round), self.loss_scale(round), PENALTIES[self.invariant_by]
 

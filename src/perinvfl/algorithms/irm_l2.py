@@ -6,7 +6,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from perinvfl.algorithms.base import Broadcast, erm
-from perinvfl.algorithms.perinvfl import PerInvFL
+from perinvfl.algorithms.perinvfl_options import PerInvFL
 from perinvfl.learning.problem import Objective, Problem
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from perinvfl.algorithms.base import ADAM_RATES, Broadcast, ClientState, Personal, Upload, Walk, erm
+from perinvfl.algorithms.base import ADAM_RATES, Broadcast, ClientState, LocalSteps, Personal, Upload, erm
 from perinvfl.core import optimizers, tree
 from perinvfl.core.hyper import By, LogUniform, hyper
 from perinvfl.core.tree import Params
@@ -42,20 +42,20 @@ class PFedMe(Personal):
     def client(
         self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
     ) -> tuple[Upload, ClientState]:
-        walk = Walk(broadcast.params, {}, state.moments, None)
+        steps = LocalSteps.begin(problem, broadcast.params, state.moments)
         theta = broadcast.params  # θ begins at w^t, and so does its optimizer
         theta_moments = optimizers.start(self.personal_optimizer, theta)
         pull: Number = self.pull  # type: ignore[assignment]  # of a list, an executor gives each client its own
         how = Descent(self.personal_optimizer, self.personal_rate(broadcast.round), self.l2, pull)
         for r in range(self.local_steps):
-            w, batch = walk.params(), batches[r]
+            w, batch = steps.params, batches[r]
             for k in range(self.personal_steps):  # θ ← θ − lr_p(∇f + λ(θ − w_i))
                 theta, theta_moments, risk = problem.descend(erm(problem), theta, batch, how, theta_moments, anchor=w)
                 if r == k == 0:
-                    walk = walk._replace(risk=risk)  # θ was w^t: this is R(w^t; D_i)
+                    steps = steps.noting_risk(risk)  # θ was w^t: this is R(w^t; D_i)
             envelope = tree.map(lambda v, t: pull * (v - t), w, theta)  # ∇F_i(w) = λ(w − θ(w))
-            walk = walk.step(self.optimizer, envelope, self.learning_rate, None)
-        return walk.upload(), state._replace(personal=theta, moments=walk.moments)
+            steps = steps.move(self.optimizer, envelope, self.learning_rate)
+        return steps.upload(), state._replace(personal=theta, moments=steps.moments)
 
     def check(self, where: str) -> None:
         self.check_pull(where, "pull", self.pull, factor=1.0)

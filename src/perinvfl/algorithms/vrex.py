@@ -22,6 +22,7 @@ class VREx(Algorithm):
 
     title: ClassVar[str] = "V-REx"
     paper: ClassVar[str] = "Krueger et al. 2021"
+    needs_risks: ClassVar[bool] = True
 
     penalty_weight: float = hyper(
         10.0, "weight of the variance of the clients' risks", symbol="λ", least=0, search=LogUniform(1.0, 1e3)

@@ -2,25 +2,26 @@
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from torch import Tensor
 
 from perinvfl.cli.data_check import check
-from perinvfl.core import config
-from perinvfl.data.benchmarks.birds import Plan
-from perinvfl.data.benchmarks.drawn import DrawnSettings, drawn_pictures
-from perinvfl.data.benchmarks.waterbird import WaterbirdSettings, open_album
 from perinvfl.errors import UserError
-from perinvfl.plots.contact_sheet import write_sheet
-from perinvfl.runs.experiment import parse_override
+from perinvfl.runs.catalogue import read_catalogue
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from perinvfl.data.benchmarks.birds import Plan
 
 app = typer.Typer(
     help="Check data of your own; make the pictures of a benchmark, and look at them.", no_args_is_help=True
 )
 app.command()(check)
 
+WATERBIRD = read_catalogue().benchmarks["waterbird"]
+SIZE, ALBUMS = WATERBIRD.setting("size").default, Path(WATERBIRD.setting("albums").default)
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, such as left_over=0.")
 ]
@@ -33,18 +34,19 @@ Preview = Annotated[
 def waterbird(
     cub: Annotated[Path, typer.Option("--cub", help="Folder CUB_200_2011, with segmentations.")],
     places: Annotated[Path, typer.Option("--places", help="Folder of Places365.")],
-    size: Annotated[int, typer.Option("--size", help="Pixels of a side of the images.")] = WaterbirdSettings().size,
+    size: Annotated[int, typer.Option("--size", help="Width and height of the images, in pixels.")] = SIZE,
     seeds: Annotated[str, typer.Option("--seeds", help="Seeds to make pictures for, such as 0,101,102.")] = "0",
-    albums: Annotated[Path, typer.Option("--albums", help="Folder for the pictures, one file a seed.")] = Path(
-        WaterbirdSettings().albums
-    ),
+    albums: Annotated[Path, typer.Option("--albums", help="Folder for the pictures, one file per seed.")] = ALBUMS,
     corrected: Annotated[
-        bool, typer.Option("--corrected", help="Without the landbirds that the list catches.")
+        bool, typer.Option("--corrected", help="Without the landbirds that the list of waterbirds catches by mistake.")
     ] = False,
     set: Set = None,
     preview: Preview = None,
 ) -> None:
-    """Put birds before backgrounds once; training then needs neither the photographs nor Pillow."""
+    """Put birds in front of backgrounds once; training then needs neither the photographs nor Pillow."""
+    from perinvfl.core import config
+    from perinvfl.data.benchmarks.waterbird import WaterbirdSettings, open_album
+
     given = {"cub": str(cub), "places": str(places), "size": size, "albums": str(albums), "corrected": corrected}
     settings = config.build(WaterbirdSettings, given | _settings(set), "data")
     first = None
@@ -54,7 +56,7 @@ def waterbird(
         taken = time.perf_counter() - began
         print(f"{path}: {len(album.images)} pictures, {path.stat().st_size / 2**20:.1f} MiB, {taken:.0f} s")
         first = first or (album.plan, album.images)
-    for line in _told(album.about):
+    for line in _summary(album.about):
         print(line)
     if preview is not None and first is not None:
         _write_sheet(*first, preview)
@@ -64,7 +66,10 @@ def waterbird(
 def drawn_birds(
     seed: Annotated[int, typer.Option("--seed", help="Seed of the draw.")] = 0, set: Set = None, preview: Preview = None
 ) -> None:
-    """The stand-in, which is drawn anew each time: nothing is kept."""
+    """Draw the stand-in for WaterBird, which is drawn anew each time: nothing is kept."""
+    from perinvfl.core import config
+    from perinvfl.data.benchmarks.drawn import DrawnSettings, drawn_pictures
+
     plan, images = drawn_pictures(config.build(DrawnSettings, _settings(set), "data"), seed)
     print(f"{len(images)} pictures, {plan.train.numel()} of them to train on")
     if preview is not None:
@@ -72,6 +77,8 @@ def drawn_birds(
 
 
 def _settings(overrides: list[str] | None) -> dict[str, Any]:
+    from perinvfl.runs.experiment import parse_override
+
     return dict(parse_override(override) for override in overrides or [])
 
 
@@ -79,19 +86,21 @@ def _seeds(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise UserError(f"--seeds {text}: must be whole numbers with commas between them, such as 0,101.") from None
+        raise UserError(f"--seeds {text}: must be whole numbers separated by commas, such as 0,101.") from None
 
 
-def _told(about: dict[str, Any]) -> list[str]:
+def _summary(about: dict[str, Any]) -> list[str]:
     """What was counted when the pictures were made."""
     left = about["left over"]
     lines = [
         f"Birds without a photograph or a mask, skipped, by client: {about['skipped']}",
-        f"Birds left over, by client: {left['there']}; tested on, as far as there are backgrounds: {left['tested on']}",
+        f"Birds left over, by client: {left['there']}; tested on, as far as backgrounds suffice: {left['tested on']}",
     ]
-    return lines + ([f"Backgrounds that are not there: {', '.join(about['absent'])}"] if about["absent"] else [])
+    return lines + ([f"Missing backgrounds: {', '.join(about['absent'])}"] if about["absent"] else [])
 
 
-def _write_sheet(plan: Plan, images: Tensor, path: Path) -> None:
+def _write_sheet(plan: "Plan", images: "Tensor", path: Path) -> None:
+    from perinvfl.plots.contact_sheet import write_sheet
+
     write_sheet(plan, images, path)
     print(path)

@@ -1,26 +1,21 @@
-"""`perinvfl data check`: what was understood of own data, and what is wrong with them."""
+"""`perinvfl data check`: how your own data were understood, and what is wrong with them."""
 
 import json
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from perinvfl.core import config
-from perinvfl.data.own.files import FileSettings
-from perinvfl.data.own.survey import headline, survey
+from perinvfl.cli.options import Format, TextOrJson
 from perinvfl.errors import UserError
-from perinvfl.runs.experiment import read_data_settings
+from perinvfl.terminal.tables import wide_console
+
+if TYPE_CHECKING:
+    from perinvfl.data.own.files import FileSettings
 
 MOST_FAULTS = 20
-
-
-class Form(StrEnum):
-    text = "text"
-    json = "json"
 
 
 def check(
@@ -28,19 +23,19 @@ def check(
         Path | None, typer.Argument(help="A CSV or Parquet table, .npz, .safetensors, or a folder of photographs.")
     ] = None,
     file: Annotated[Path | None, typer.Option("--file", help="An experiment file that names the data.")] = None,
-    label: Annotated[str, typer.Option("--label", help="Column to be predicted.")] = "label",
-    client: Annotated[
-        str, typer.Option("--client", help='Column that tells the clients apart; "" for none.')
-    ] = "client",
-    context: Annotated[
-        str, typer.Option("--context", help='Column that tells contexts apart; "" for none.')
-    ] = "context",
+    label: Annotated[str, typer.Option("--label", help="Column to predict.")] = "label",
+    client: Annotated[str, typer.Option("--client", help='Column that names the client; "" for none.')] = "client",
+    context: Annotated[str, typer.Option("--context", help='Column that names the context; "" for none.')] = "context",
     test_context: Annotated[list[str] | None, typer.Option("--test-context", help="A context to hold out.")] = None,
-    ignore: Annotated[list[str] | None, typer.Option("--ignore", help="A column to leave aside.")] = None,
+    ignore: Annotated[list[str] | None, typer.Option("--ignore", help="A column to leave out.")] = None,
     task: Annotated[str, typer.Option("--task", help="auto, binary, multiclass or regression.")] = "auto",
-    format: Annotated[Form, typer.Option("--format", help="For the eye, or for programs.")] = Form.text,
+    format: Format = TextOrJson.text,
 ) -> None:
-    """Say what was understood of your own data, and what is wrong with them, by row and column. Nothing is trained."""
+    """Show how your own data are understood, and what is wrong with them, by row and column. Nothing is trained."""
+    from perinvfl.core import config
+    from perinvfl.data.own.files import FileSettings
+    from perinvfl.data.own.survey import survey
+
     if (path is None) == (file is None):
         raise UserError("Give either the path of the data or --file with an experiment that names it.")
     if file is not None:
@@ -51,85 +46,89 @@ def check(
             "test_contexts": test_context or [], "ignore": ignore or [],
         }  # fmt: skip
         settings = config.build(FileSettings, given, "data")
-    told = survey(settings)
-    if format is Form.json:
-        print(json.dumps(told, indent=2))
+    found = survey(settings)
+    if format is TextOrJson.json:
+        print(json.dumps(found, indent=2))
     else:
-        console = Console()
-        _show(console if console.is_terminal else Console(width=160), told)
-    if told["faults"]:
+        _show(wide_console(), found)
+    if found["faults"]:
         raise typer.Exit(2)
 
 
-def _of_experiment(file: Path) -> FileSettings:
+def _of_experiment(file: Path) -> "FileSettings":
+    from perinvfl.data.own.files import FileSettings
+    from perinvfl.runs.experiment import read_data_settings
+
     _, settings = read_data_settings(file)
     if not isinstance(settings, FileSettings):
         raise UserError(f'{file} names no data of your own: its data.benchmark is not "file".')
     return settings
 
 
-def _show(console: Console, told: dict[str, Any]) -> None:
-    console.print(headline(told), style="bold", highlight=False)
-    if "task" in told:
-        classes = list(told["label"].get("classes", {}))
-        console.print(_clients_table(told, classes))
-        console.print(_contexts_table(told, classes))
-        console.print(_from_context(told), highlight=False)
-        if told["relations"]:
-            console.print(_relations_table(told))
-    for warning in told["warnings"]:
+def _show(console: Console, found: dict[str, Any]) -> None:
+    from perinvfl.data.own.survey import headline
+
+    console.print(headline(found), style="bold", highlight=False)
+    if "task" in found:
+        classes = list(found["label"].get("classes", {}))
+        console.print(_clients_table(found, classes))
+        console.print(_contexts_table(found, classes))
+        console.print(_from_context(found), highlight=False)
+        if found["relations"]:
+            console.print(_relations_table(found))
+    for warning in found["warnings"]:
         console.print(f"note: {warning}", style="yellow", highlight=False, markup=False)
-    for fault in told["faults"][:MOST_FAULTS]:
+    for fault in found["faults"][:MOST_FAULTS]:
         console.print(f"wrong: {fault['told']}", style="red", highlight=False, markup=False, soft_wrap=True)
-    if len(told["faults"]) > MOST_FAULTS:
-        console.print(f"... and {len(told['faults']) - MOST_FAULTS} more; --format json lists all.", highlight=False)
-    if not told["faults"]:
+    if len(found["faults"]) > MOST_FAULTS:
+        console.print(f"... and {len(found['faults']) - MOST_FAULTS} more; --format json lists all.", highlight=False)
+    if not found["faults"]:
         console.print("Nothing is wrong: these data can be trained on.", style="green", highlight=False)
 
 
-def _clients_table(told: dict[str, Any], classes: list[str]) -> RichTable:
+def _clients_table(found: dict[str, Any], classes: list[str]) -> RichTable:
     shown = RichTable(title="Clients", title_justify="left", expand=False)
     heads = [
         "client",
         "rows",
-        *(c["name"] for c in told["contexts"]),
+        *(c["name"] for c in found["contexts"]),
         *_label_heads(classes),
         "label from context alone",
     ]
     for number, head in enumerate(heads):
         shown.add_column(head, justify="right" if number else "left")
-    for client in told["clients"]:
-        counts = [str(client["contexts"].get(context["name"], 0)) for context in told["contexts"]]
+    for client in found["clients"]:
+        counts = [str(client["contexts"].get(context["name"], 0)) for context in found["contexts"]]
         shown.add_row(
             client["name"], str(client["rows"]), *counts, *_label_cells(client), _known(client["from_context"])
         )
     return shown
 
 
-def _contexts_table(told: dict[str, Any], classes: list[str]) -> RichTable:
+def _contexts_table(found: dict[str, Any], classes: list[str]) -> RichTable:
     shown = RichTable(title="Contexts", title_justify="left", expand=False)
     for number, head in enumerate(["context", "rows", "used to", *_label_heads(classes)]):
         shown.add_column(head, justify="right" if number else "left")
-    for context in told["contexts"]:
+    for context in found["contexts"]:
         use = "test" if context["held_out"] else "train"
         shown.add_row(context["name"], str(context["rows"]), use, *_label_cells(context))
     return shown
 
 
-def _relations_table(told: dict[str, Any]) -> RichTable:
-    named = ["class"] if told["task"] == "multiclass" else []  # the one that goes with a column most
-    title = f"Correlation with the {'class' if named else 'label'} by context, the most changing first"
+def _relations_table(found: dict[str, Any]) -> RichTable:
+    named = ["class"] if found["task"] == "multiclass" else []  # the one most correlated with a column
+    title = f"Correlation with the {'class' if named else 'label'} by context, largest change first"
     shown = RichTable(title=title, title_justify="left", expand=False)
-    for number, head in enumerate(["column", *named, *(c["name"] for c in told["contexts"]), "change"]):
+    for number, head in enumerate(["column", *named, *(c["name"] for c in found["contexts"]), "change"]):
         shown.add_column(head, justify="right" if number else "left")
-    for relation in told["relations"]:
+    for relation in found["relations"]:
         values = [f"{value:+.2f}" for value in relation["by_context"].values()]
         shown.add_row(relation["column"], *(relation[head] for head in named), *values, f"{relation['change']:.2f}")
     return shown
 
 
 def _label_heads(classes: list[str]) -> list[str]:
-    return classes if classes else ["label's mean", "deviation"]
+    return classes if classes else ["mean label", "deviation"]
 
 
 def _label_cells(part: dict[str, Any]) -> list[str]:
@@ -145,8 +144,8 @@ def _known(score: dict[str, float]) -> str:
     return f"{100 * score['accuracy']:.1f} % ({100 * score['constant']:.1f} % without)"
 
 
-def _from_context(told: dict[str, Any]) -> str:
-    score = told["from_context"]
+def _from_context(found: dict[str, Any]) -> str:
+    score = found["from_context"]
     if "explained" in score:
         return f"Knowing the context alone explains {100 * score['explained']:.1f} % of the label's variance."
     return (

@@ -1,4 +1,4 @@
-"""Commands about finished models: export, predict, diagnose."""
+"""`perinvfl export`, `predict` and `diagnose`: commands about the models of finished runs."""
 
 import json
 from enum import StrEnum
@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
+from perinvfl.cli.options import Format, TextOrJson
 from perinvfl.core.naming import find_client
 from perinvfl.errors import UserError
-from perinvfl.terminal.display import show_diagnosis, wide_console
+from perinvfl.terminal.tables import show_diagnosis, wide_console
 
 
-class FileForm(StrEnum):
+class ModelFormat(StrEnum):
     safetensors = "safetensors"
     onnx = "onnx"
     pt2 = "pt2"
@@ -20,7 +21,7 @@ class FileForm(StrEnum):
 
 RunFolder = Annotated[Path, typer.Argument(help="Folder of one run, such as runs/demo/perinvfl-seed0-....")]
 Client = Annotated[str | None, typer.Option("--client", help="The client, by name or by number counted from 1.")]
-Shared = Annotated[bool, typer.Option("--global", help="The model all clients share instead of the personal one.")]
+Shared = Annotated[bool, typer.Option("--global", help="The model that all clients share, instead of a personal one.")]
 
 
 def export(
@@ -28,11 +29,13 @@ def export(
     client: Client = None,
     shared: Shared = False,
     format: Annotated[
-        FileForm | None, typer.Option("--format", help="File format; without it, by the name of the file, else onnx.")
+        ModelFormat | None, typer.Option("--format", help="File format; by default that of the file's name, else onnx.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="The file; else one named after the client.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="The file; by default one named after the client.")
+    ] = None,
 ) -> None:
-    """Write one client's model, its pre-processing inside, to a file, and a model card beside it."""
+    """Write one client's model, with its pre-processing, to a file, and a model card beside it."""
     from perinvfl.core.files import write_atomically
     from perinvfl.export.card import model_card
     from perinvfl.export.formats import FORMATS, write_model
@@ -46,11 +49,7 @@ def export(
     if client is not None and shared:
         raise UserError("--client and --global exclude each other; give one of them.")
     opened = open_run(run)
-    if client is None and not shared:
-        raise UserError(
-            f"--client is missing; clients are {', '.join(opened.clients)} (or --global for the shared model)."
-        )
-    which = 0 if client is None else find_client(client, opened.clients)
+    which = _which(opened.clients, client, shared)
     described, module = describe(opened, which, shared)
     stem = "global" if shared else f"client-{which + 1}"
     path = out or opened.run.folder / f"{stem}.{form}"
@@ -66,11 +65,11 @@ def predict(
     input: Annotated[
         Path, typer.Argument(help="Samples: a table, an array x in .npz or .safetensors, or a folder of photographs.")
     ],
-    out: Annotated[Path | None, typer.Option("-o", "--out", help=".csv or .npz; else CSV on the screen.")] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help=".csv or .npz; by default CSV on the screen.")] = None,
     client: Client = None,
     shared: Shared = False,
 ) -> None:
-    """Predict for the samples of a file with an exported model, or with a client's model of a run."""
+    """Predict the samples of a file with an exported model, or with a client's model of a run."""
     from perinvfl.export.formats import Predictor, read_model
     from perinvfl.export.module import describe
     from perinvfl.export.predict import as_csv, read_input, write_answers
@@ -93,20 +92,12 @@ def predict(
         print(out)
 
 
-class Told(StrEnum):
-    text = "text"
-    json = "json"
-
-
-def diagnose(
-    run: RunFolder,
-    format: Annotated[Told, typer.Option("--format", help="Text for people, JSON for programs.")] = Told.text,
-) -> None:
-    """Tell each client what its model leans on: risk and calibration by context, invariance, shortcuts, shift."""
+def diagnose(run: RunFolder, format: Format = TextOrJson.text) -> None:
+    """Tell each client what its model relies on: risk and calibration by context, invariance, shortcuts, shift."""
     from perinvfl.diagnose import diagnose as look
 
     found = look(run)
-    if format is Told.json:
+    if format is TextOrJson.json:
         print(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
     else:
         show_diagnosis(wide_console(), found)
@@ -114,11 +105,5 @@ def diagnose(
 
 def _which(names: list[str], client: str | None, shared: bool) -> int:
     if client is None and not shared:
-        raise UserError(f"--client is missing; clients are {', '.join(names)}; --global takes the model all share.")
+        raise UserError(f"--client is missing; clients are {', '.join(names)} (or --global for the shared model).")
     return 0 if client is None else find_client(client, names)
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(export)
-    app.command()(predict)
-    app.command()(diagnose)

@@ -1,4 +1,4 @@
-"""The command that makes a report."""
+"""`perinvfl report`: one offline page about runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,7 @@ def report(
     ],
     out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path("report.html"),
     diagnose: Annotated[
-        bool, typer.Option("--diagnose", help="Diagnose one run of every method, not only run folders named singly.")
+        bool, typer.Option("--diagnose", help="Diagnose one run of each method; else only runs whose folder is named.")
     ] = False,
 ) -> None:
     """Write one page that works offline: charts, numbers, clients, settings, diagnosis. Nothing is trained."""
@@ -22,7 +22,3 @@ def report(
 
     write_atomically(out, render_page(gather(places, diagnose)).encode())
     print(out)
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(report)

@@ -12,7 +12,7 @@ STOPPED = 130  # exit code after Ctrl-C
 def guarded(work: Callable[[], int], resume: str = "") -> int:
     """Exit code of the work; a user's mistake is one sentence and code 2, a warning one sentence.
 
-    resume: the command that would go on with what was stopped.
+    resume: the command that would resume what was stopped.
     """
     try:
         with warnings.catch_warnings():
@@ -22,6 +22,6 @@ def guarded(work: Callable[[], int], resume: str = "") -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        goes_on = f" The same command goes on from the last checkpoint:\n{resume}" if resume else ""
-        print(f"\nStopped.{goes_on}", file=sys.stderr)
+        how = f" The same command resumes from the last checkpoint:\n{resume}" if resume else ""
+        print(f"\nStopped.{how}", file=sys.stderr)
         return STOPPED

@@ -1,8 +1,22 @@
 """What clients, contexts, classes and columns are called: the names a person brought, else numbers counted from 1."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from perinvfl.errors import UserError
+
+
+def name_of(value: Any) -> str:
+    """A client, context or class as text: 2021.0 and 2021 are the same name.
+
+    >>> name_of(2021.0), name_of(" North ")
+    ('2021', 'North')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).strip()
 
 
 def client_names(given: Sequence[str], clients: int) -> list[str]:

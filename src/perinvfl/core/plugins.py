@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +56,15 @@ def source_of(thing: Any) -> str:
     """Sixteen hex digits of the file that a function or class is written in: code that changed is another run."""
     try:
         file = inspect.getsourcefile(thing)
-        return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else ""
+        return _digest(file) if file else ""
     except (TypeError, OSError):
         return ""
+
+
+@lru_cache(maxsize=256)
+def _digest(file: str) -> str:
+    """As it was when this process first asked: a module stays as it was imported, whatever becomes of its file."""
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
 
 
 def told(error: Exception) -> str:

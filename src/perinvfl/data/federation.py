@@ -1,5 +1,6 @@
 """What every data source ends in: N clients, samples labelled with the context they came from."""
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -76,7 +77,6 @@ class Federation:
     even_classes: bool = False  # class shares are taken off the logits in training
     views: tuple[int, ...] = ()  # in which view of `models.symmetry` each client's images are here; empty: as they are
     inferred: dict[str, Split] = field(default_factory=dict)  # held-out data by inferred context, as further tests
-    infer_every: int = 0  # rounds after which contexts are inferred again, from the global model of the time
     origin: Origin | None = None
 
     def check_tests(self) -> None:
@@ -107,3 +107,31 @@ class Federation:
     @property
     def contexts_per_client(self) -> list[int]:
         return [int(row[row >= 0].unique().numel()) for row in self.train.context]
+
+    def share_of(self, client: int) -> "Federation":
+        """One client's part, in memory of its own, without padding: what a site would hold."""
+        made: dict[int, Tensor] = {}  # tests that share their inputs go on doing so
+        splits = [self.train, *self.tests.values(), *self.inferred.values()]
+        splits += [] if self.validation is None else [self.validation]
+        lengths: dict[int, int] = {}
+        for split in splits:
+            real = (split.context[client] >= 0).nonzero()
+            length = int(real[-1]) + 1 if len(real) else 0
+            lengths[id(split.x)] = max(lengths.get(id(split.x), 0), length)
+
+        def own(split: Split) -> Split:
+            length = lengths[id(split.x)]
+            if id(split.x) not in made:
+                made[id(split.x)] = split.x[client : client + 1, :length].clone()
+            y, context = (part[client : client + 1, :length].clone() for part in (split.y, split.context))
+            return Split(made[id(split.x)], y, context)
+
+        return dataclasses.replace(
+            self,
+            train=own(self.train),
+            tests={name: own(split) for name, split in self.tests.items()},
+            validation=None if self.validation is None else own(self.validation),
+            inferred={name: own(split) for name, split in self.inferred.items()},
+            views=self.views[client : client + 1],
+            schema=dataclasses.replace(self.schema, clients=self.schema.clients[client : client + 1]),
+        )

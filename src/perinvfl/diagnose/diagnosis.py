@@ -217,7 +217,8 @@ def _shifts(
             now = _mean([_score(task, opened.predict(params, part.x), part.y) for part, _ in usable])
             then = _mean([_score(task, opened.predict(params, x), part.y) for part, x in usable])
             listed = ", ".join(column.name for column in shortcuts)
-            shifts.append(Shift("columns", f"{listed} turned round in the contexts of training", now, then))
+            assumed = f"{listed} taken from samples of another class in the training contexts"
+            shifts.append(Shift("columns", assumed, now, then))
     return shifts
 
 

@@ -1,4 +1,4 @@
-"""The diagnosis in plain sentences: one a measure, each with its number."""
+"""The diagnosis in plain sentences: one per measure, each with its number."""
 
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -47,7 +47,7 @@ def _risk(client: "ClientDiagnosis", task: Task) -> str:
     worst = max(client.contexts, key=lambda context: context.risk)
     best = min(client.contexts, key=lambda context: context.risk)
     where = "held-out data of its training contexts" if client.held_out else "the data it was trained on"
-    measured = f"Contexts of training are measured on {where}."
+    measured = f"Training contexts are measured on {where}."
     if worst is best:
         return f"Its risk is {worst.risk:.3f} ({_score(worst.score, task)}). {measured}"
     ratio = worst.risk / best.risk if best.risk > 0 else float("inf")
@@ -63,7 +63,7 @@ def _risk(client: "ClientDiagnosis", task: Task) -> str:
 def _calibration(client: "ClientDiagnosis", task: Task) -> str:
     worst = max(client.contexts, key=lambda context: context.calibration)
     if task == "regression":
-        return f"In {worst.name} its predictions would fit best times another factor, {worst.calibration:.2f} off 1."
+        return f"In {worst.name} a factor on its predictions would help: the best one is {worst.calibration:.2f} off 1."
     way = "surer than it should be" if worst.overconfidence > 0 else "less sure than it could be"
     if worst.calibration < 0.05:
         return f"Its confidence can be trusted: off by at most {100 * worst.calibration:.0f} points (expected error)."
@@ -133,10 +133,10 @@ def _hint(hint: "Hint") -> str:
     if hint.column is not None:
         told += (
             f" Among the right ones {hint.column} has a correlation of {hint.right:+.2f} with the label, among the "
-            f"wrong ones {hint.wrong:+.2f}; any column that a model uses much shows this, a shortcut or not."
+            f"wrong ones {hint.wrong:+.2f}; any column that a model relies on shows this, a shortcut or not."
         )
     return told
 
 
 def _score(score: float, task: Task) -> str:
-    return f"error {score:.3g}" if task == "regression" else f"{100 * score:.0f} % right"
+    return f"error {score:.3g}" if task == "regression" else f"{100 * score:.0f} % correct"

@@ -14,7 +14,7 @@ def model_card(opened: LoadedRun, description: Description, client: int, file: P
     run, trial, federation = opened.run, opened.trial, opened.federation
     algorithm = trial.algorithm
     whose = f"the personal model of {description.client}" if description.personal else "the model all clients share"
-    asked = run.start["asked"]
+    asked = run.asked
     return "\n".join(
         [
             f"# {file.name}: {trial.label}, {description.client}",
@@ -34,7 +34,7 @@ def model_card(opened: LoadedRun, description: Description, client: int, file: P
             "",
             "## How it was chosen",
             "The model of the last round. No round was picked by looking at results"
-            + ("; its settings are one draw of a random search." if " #" in trial.label else "."),
+            + ("; its settings are one draw of a random search." if run.setting is not None else "."),
             "",
             "## Settings",
             *_settings(asked),
@@ -48,7 +48,7 @@ def model_card(opened: LoadedRun, description: Description, client: int, file: P
             "## Limits",
             "- It was tested on the contexts named above and on no others.",
             "- Where a client has one training context, invariance could not be checked within its own data.",
-            "- `perinvfl diagnose` on the run tells what the model leans on; look at it before relying on the model.",
+            "- `perinvfl diagnose` on the run shows what the model leans on; look at it before relying on the model.",
             "- It gives no guarantee of privacy beyond that raw data did not leave the client in training.",
             "",
         ]
@@ -77,7 +77,7 @@ def _interface(opened: LoadedRun, description: Description) -> list[str]:
     if description.view:
         turns = description.view // 2
         ways = ["mirrored"] * (description.view % 2) + [f"turned by {90 * turns}°"] * (turns > 0)
-        lines.append(f"The model sees images {' and '.join(ways)}, as this client chose; it does so itself.")
+        lines.append(f"The model takes images as the client has them and sees them {' and '.join(ways)}.")
     if description.task == "regression":
         return [*lines, "", "`prediction`: float32, [any], in the label's own units."]
     names = class_names(description.classes, max(2, description.outputs))
@@ -99,7 +99,7 @@ def _training_data(opened: LoadedRun, client: int) -> list[str]:
 def _accuracy(opened: LoadedRun, description: Description, client: int) -> list[str]:
     kind = "personal" if description.personal else "global"
     measured = opened.run.evaluations[-1][kind]
-    constant = opened.run.start["notes"].get("constant", {})
+    constant = opened.run.notes.get("constant", {})
     factor = 1.0 if opened.federation.task == "regression" else 100.0
     lines = ["", "| test context | this model | a constant answer |", "|---|---|---|"]
     for case, values in measured.items():

@@ -120,7 +120,7 @@ def standardisation(federation: Federation) -> Params:
         mean, scale = mean.view(-1, 1, 1), scale.view(-1, 1, 1)
     if mean.numel() not in (1, shape[0] if len(shape) == 3 else shape[-1]) or mean.shape != scale.shape:
         raise UserError(
-            f"The data tell {mean.numel()} means for x of shape {shape}; one a column or channel is needed."
+            f"The data give {mean.numel()} means for x of shape {shape}; one per column or channel is needed."
         )
     return {"mean": mean, "scale": scale, "label": torch.tensor([schema.label_mean, schema.label_scale])}
 

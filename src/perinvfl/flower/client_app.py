@@ -13,7 +13,8 @@ from perinvfl.errors import UserError
 from perinvfl.flower import codec
 from perinvfl.flower.adapter.messages import ClientApp, Context, Message
 from perinvfl.flower.secagg import masking
-from perinvfl.flower.site import Site, UnusableData
+from perinvfl.flower.site import Site
+from perinvfl.flower.site_data import UnusableData
 
 app = ClientApp(mods=[masking])
 
@@ -22,8 +23,8 @@ app = ClientApp(mods=[masking])
 def query(message: Message, context: Context) -> Message:
     """Who the site is, and what its data are like."""
     assignment, _, task = codec.decode_assignment(message.content)
-    told = _site(context).describe(assignment, bool(task.get("scores", False)))
-    return Message(codec.encode_table(told), reply_to=message)
+    summary = _site(context).describe(assignment, bool(task.get("scores", False)))
+    return Message(codec.encode_table(summary), reply_to=message)
 
 
 @app.query("hello")
@@ -34,10 +35,26 @@ def hello(message: Message, context: Context) -> Message:
 
 @app.query("commit")
 def commit(message: Message, context: Context) -> Message:
-    """Take note of the last round that was used, when nothing else will be asked."""
-    assignment, nu, _ = codec.decode_assignment(message.content)
-    _site(context).commit(assignment, nu)
+    """Take note of the last step that was used, when nothing else will be asked."""
+    assignment, _, _ = codec.decode_assignment(message.content)
+    _site(context).commit(assignment)
     return Message(codec.encode_table({}), reply_to=message)
+
+
+@app.query("notes")
+def take_notes(message: Message, context: Context) -> Message:
+    """Take notes from the model that came along; they stay here."""
+    assignment, nu, _ = codec.decode_assignment(message.content)
+    return Message(codec.encode_table(_site(context).take_notes(assignment, nu)), reply_to=message)
+
+
+@app.query("statistics")
+def statistics(message: Message, context: Context) -> Message:
+    """What the batch norms of the global model measure on the site's data."""
+    assignment, nu, task = codec.decode_assignment(message.content)
+    site = _site(context)
+    samples = site.samples(assignment) if task.get("tell_samples", False) else None
+    return Message(codec.encode_statistics(site.statistics(assignment, nu), samples), reply_to=message)
 
 
 @app.train()
@@ -81,9 +98,9 @@ def _site(context: Context) -> Site:
     else:
         root = Path(str(context.run_config.get("sites", "") or os.environ.get("PERINVFL_SITES", "perinvfl-sites")))
         folder = str(root / f"client-{_client(context)}")
-    return _open_site(folder, str(config.get("data", "")))
+    return open_site(folder, str(config.get("data", "")), str(config.get("code", "")))
 
 
 @lru_cache(maxsize=64)
-def _open_site(folder: str, data: str) -> Site:
-    return Site(Path(folder), Path(data) if data else None)
+def open_site(folder: str, data: str, code: str) -> Site:
+    return Site(Path(folder), Path(data) if data else None, Path(code) if code else None)

@@ -12,14 +12,14 @@ from typing import Any
 import numpy
 import torch
 
-from perinvfl.algorithms.base import Upload
+from perinvfl.algorithms.messages import Upload
 from perinvfl.core.tree import Params
 from perinvfl.errors import UserError
 from perinvfl.flower import privacy
 from perinvfl.flower.adapter.messages import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
-from perinvfl.flower.site import Assignment
+from perinvfl.flower.assignment import Assignment
 
-MODEL, TASK, UPDATE, TOLD, FLAT = "model", "task", "update", "told", "flat"
+MODEL, TASK, UPDATE, NUMBERS, FLAT = "model", "task", "update", "numbers", "flat"
 RAW = "float32"  # how the numbers of an array are stored: as they are in memory, little-endian
 SITE_FAILED = 100  # the code of an error that a site reports about itself
 
@@ -51,7 +51,8 @@ def decode_params(record: ArrayRecord, like: Params) -> Params:
     if not bool(torch.isfinite(flat).all()):
         raise Rejected("has NaN in it" if bool(torch.isnan(flat).any()) else "has infinite numbers in it")
     parts = flat.split([leaf.numel() for leaf in like.values()])
-    return {name: part.view(leaf.shape) for (name, leaf), part in zip(like.items(), parts, strict=True)}
+    # Each in memory of its own: how a product rounds may depend on where its numbers begin.
+    return {name: part.view(leaf.shape).clone() for (name, leaf), part in zip(like.items(), parts, strict=True)}
 
 
 def encode_assignments(
@@ -86,42 +87,63 @@ def decode_assignment(content: RecordDict) -> tuple[Assignment, Params, ConfigRe
 
 
 def encode_upload(upload: Upload, tell_risk: bool, samples: int | None) -> RecordDict:
-    told: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     if tell_risk:
-        told["risk"] = float(upload.risk)
+        numbers["risk"] = float(upload.risk)
     if samples is not None:
-        told["samples"] = samples
-    return RecordDict({UPDATE: encode_params(upload.update), TOLD: MetricRecord(told)})
+        numbers["samples"] = samples
+    return RecordDict({UPDATE: encode_params(upload.update), NUMBERS: MetricRecord(numbers)})
 
 
-def decode_upload(content: RecordDict, nu: Params, largest: float, told: set[str]) -> tuple[Upload, dict[str, Any]]:
-    """The upload of one site, or `Rejected`; told: the numbers that were asked for besides."""
-    if set(content.keys()) != {UPDATE, TOLD} or UPDATE not in content.array_records:
-        raise Rejected(f"has the parts {_few(content.keys())} instead of {UPDATE}, {TOLD}")
-    if TOLD not in content.metric_records or set(content.metric_records[TOLD].keys()) != told:
-        raise Rejected("does not tell what was asked for")
-    numbers: dict[str, Any] = dict(content.metric_records[TOLD])
+def decode_upload(
+    content: RecordDict, nu: Params, largest: float, asked_for: set[str]
+) -> tuple[Upload, dict[str, Any]]:
+    """The upload of one site, or `Rejected`; asked_for: the names of the numbers that come with it."""
+    if set(content.keys()) != {UPDATE, NUMBERS} or UPDATE not in content.array_records:
+        raise Rejected(f"has the parts {_few(content.keys())} instead of {UPDATE}, {NUMBERS}")
+    if NUMBERS not in content.metric_records or set(content.metric_records[NUMBERS].keys()) != asked_for:
+        raise Rejected("does not report what was asked for")
+    numbers: dict[str, Any] = dict(content.metric_records[NUMBERS])
     update = decode_params(content.array_records[UPDATE], nu)
     length = privacy.norm(update)
     if length > largest:
         raise Rejected(f"has the norm {length:.3g}, more than {largest:g}")
     risk = numbers.pop("risk", math.nan)
-    if "risk" in told and not (isinstance(risk, float | int) and math.isfinite(risk)):
-        raise Rejected("has a risk that is not a finite number")
+    if "risk" in asked_for and not (isinstance(risk, float | int) and math.isfinite(risk)):
+        raise Rejected("has a risk that is NaN or infinite")
     samples = numbers.get("samples", 1)
     if not isinstance(samples, int) or samples < 1:
         raise Rejected(f"says that it stands for {samples} samples")
     return Upload(update, torch.tensor(float(risk))), numbers
 
 
+def encode_statistics(statistics: Params, samples: int | None) -> RecordDict:
+    """What a model's batch norms measured at a site."""
+    return RecordDict(
+        {UPDATE: encode_params(statistics), NUMBERS: MetricRecord({} if samples is None else {"samples": samples})}
+    )
+
+
+def decode_statistics(content: RecordDict, like: Params, samples: bool) -> tuple[Params, int]:
+    if UPDATE not in content.array_records or NUMBERS not in content.metric_records:
+        raise Rejected("does not report its statistics")
+    statistics = decode_params(content.array_records[UPDATE], like)
+    if any(name.endswith("running_var") and bool((leaf < 0).any()) for name, leaf in statistics.items()):
+        raise Rejected("has a variance below zero")
+    count = content.metric_records[NUMBERS].get("samples", 1 if not samples else None)
+    if not isinstance(count, int) or count < 1:
+        raise Rejected(f"says that it stands for {count} samples")
+    return statistics, count
+
+
 def encode_table(table: dict[str, Any]) -> RecordDict:
     """Plain numbers and names that a site tells about itself."""
-    return RecordDict({TOLD: ConfigRecord({"table": json.dumps(table)})})
+    return RecordDict({NUMBERS: ConfigRecord({"table": json.dumps(table)})})
 
 
 def decode_table(content: RecordDict) -> dict[str, Any]:
     try:
-        table = json.loads(str(content.config_records[TOLD]["table"]))
+        table = json.loads(str(content.config_records[NUMBERS]["table"]))
     except (KeyError, ValueError):
         raise Rejected("is not a table of numbers") from None
     if not isinstance(table, dict):
@@ -129,31 +151,73 @@ def decode_table(content: RecordDict) -> dict[str, Any]:
     return table
 
 
+def decode_facts(content: RecordDict) -> dict[str, Any]:
+    """What a site found in preparing: the share of its samples that a reference model gets wrong, its view."""
+    table = decode_table(content)
+    if not table:
+        return {}
+    reference, views = table.get("reference"), table.get("views", [])
+    wrong = reference.get("wrong") if isinstance(reference, dict) else None
+    sound = (
+        set(table) <= {"reference", "views"}
+        and isinstance(wrong, list)
+        and len(wrong) == 1
+        and all(type(share) in (int, float) and 0 <= share <= 1 for share in wrong)
+        and isinstance(views, list)
+        and len(views) <= 1
+        and all(type(view) is int and 0 <= view < 8 for view in views)
+    )
+    if not sound:
+        raise Rejected("does not report what it found")
+    return table
+
+
 def decode_introduction(content: RecordDict, scores: bool) -> dict[str, Any]:
     """What a site tells about its data when a run begins."""
     table = decode_table(content)
-    lists = {"shape": int, "tests": str, "spectrum": str}
+    lists = {"shape": int, "tests": str, "cases": str, "spectrum": str}
     sound = (
         all(isinstance(table.get(key), list) for key in lists)
         and all(isinstance(item, kind) for key, kind in lists.items() for item in table[key])
         and table.get("task") in ("binary", "multiclass", "regression")
         and all(type(table.get(key)) is int and table[key] >= 1 for key in ("outputs", "contexts"))
-        and set(table["spectrum"]) <= set(table["tests"])
-        and (not scores or (isinstance(table.get("constant"), dict) and set(table["constant"]) == set(table["tests"])))
+        and isinstance(table.get("batch_fits"), bool)
+        and set(table["spectrum"]) <= set(table["tests"]) <= set(table["cases"])
+        and (not scores or (isinstance(table.get("constant"), dict) and set(table["constant"]) >= set(table["tests"])))
+        and ("groups" not in table or _sound_groups(table["groups"], table["tests"]))
     )
     if not sound:
-        raise Rejected("does not tell what its data are like")
+        raise Rejected("does not describe its data")
     return table
 
 
-def decode_scores(content: RecordDict, kinds: list[str], cases: list[str]) -> dict[str, dict[str, float]]:
-    """Accuracies (errors, for regression) by model and test case."""
+def _sound_groups(groups: Any, tests: list[str]) -> bool:
+    """{"counts": {test: [number, ...]}, "majority": number}"""
+    if not isinstance(groups, dict) or set(groups) != {"counts", "majority"} or type(groups["majority"]) is not int:
+        return False
+    counts = groups["counts"]
+    return isinstance(counts, dict) and set(counts) <= set(tests) and all(map(_counts, counts.values()))
+
+
+def _counts(row: Any) -> bool:
+    whole = isinstance(row, list) and all(type(count) in (int, float) for count in row)
+    return whole and all(math.isfinite(count) and count >= 0 for count in row)
+
+
+def decode_scores(content: RecordDict, kinds: list[str], cases: list[str], grouped: list[str]) -> dict[str, Any]:
+    """Accuracies (errors, for regression) by model and test case; of tests with groups, right answers by group."""
     table = decode_table(content)
-    shaped = set(table) == set(kinds) and all(
-        isinstance(table[kind], dict) and set(table[kind]) == set(cases) for kind in kinds
+    expected = {kind: set(cases) for kind in kinds}
+    if grouped:
+        expected |= {f"{kind} groups": set(grouped) for kind in kinds}
+    shaped = set(table) == set(expected) and all(
+        isinstance(table[kind], dict) and set(table[kind]) == names for kind, names in expected.items()
     )
     if not shaped:
         raise Rejected("does not have one number for each model and test case")
+    for kind in kinds if grouped else ():
+        if not all(map(_counts, table[f"{kind} groups"].values())):
+            raise Rejected("has counts of right answers that cannot be")
     for kind in kinds:
         for case, score in table[kind].items():
             if isinstance(score, bool) or not isinstance(score, float | int) or score < 0:  # NaN is told
@@ -163,8 +227,8 @@ def decode_scores(content: RecordDict, kinds: list[str], cases: list[str]) -> di
 
 def failure(message: Message, why: Exception) -> Message:
     """A site's answer when it cannot do what it is asked: what went wrong, and nothing of its data."""
-    told = str(why) if isinstance(why, UserError) else f"{type(why).__name__}: {why}"
-    return Message(Error(SITE_FAILED, told[:500]), reply_to=message)
+    words = str(why) if isinstance(why, UserError) else f"{type(why).__name__}: {why}"
+    return Message(Error(SITE_FAILED, words[:500]), reply_to=message)
 
 
 def size(content: RecordDict) -> int:

@@ -1,4 +1,4 @@
-"""Who is who: a certificate authority, the server's certificate, and one ECDSA key pair a site.
+"""Who is who: a certificate authority, the server's certificate, and one ECDSA key pair per site.
 
 A site proves itself with its key, the server with a certificate for the names under which sites reach it.
 """

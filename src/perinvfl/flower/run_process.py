@@ -56,7 +56,7 @@ def connect(folder: ServerFolder) -> Connection:
     try:
         secret = folder.secret.read_bytes()
     except OSError:
-        raise UserError(f"The server does not run; start it with `perinvfl federation up {folder.path}`.") from None
+        raise UserError(f"The server is not running; start it with `perinvfl federation up {folder.path}`.") from None
     return Connection(folder, f"127.0.0.1:{folder.port}", secret, folder.authority.read_bytes())
 
 
@@ -80,7 +80,7 @@ def running(connection: Connection) -> Iterator[SitesGrid]:
         runtime.begin(grid)
     heartbeat = Heartbeat(runtime)
     heartbeat.start()
-    failure: str | None = "the run did not come to its end"
+    failure: str | None = "the run did not finish"
     try:
         with _at_work(connection.folder.running / str(run_id)), _lost(connection):
             yield grid
@@ -132,9 +132,9 @@ def _lost(connection: Connection) -> Iterator[None]:
     except (httpx.TransportError, httpx.HTTPStatusError) as error:
         away = isinstance(error, httpx.TransportError)
         raise UserError(
-            f"The server at {connection.address} {'does not answer any more' if away else 'was started anew'}; "
+            f"The server at {connection.address} {'no longer answers' if away else 'was restarted'}; "
             f"{f'start it with `perinvfl federation up {connection.folder.path}`, then ' if away else ''}"
-            "the same command goes on with --resume."
+            "the same command with --resume resumes the run."
         ) from None
 
 
@@ -149,5 +149,6 @@ def _explained(connection: Connection) -> Iterator[None]:
         ) from None
     except httpx.HTTPStatusError as error:
         raise UserError(
-            f"The server at {connection.address} refuses ({error.response.status_code}); is it of another federation?"
+            f"The server at {connection.address} refuses ({error.response.status_code}); does it belong "
+            "to another federation?"
         ) from None

@@ -44,7 +44,7 @@ from perinvfl.flower.adapter.secagg import (
     open_key_shares,
     share_keys,
 )
-from perinvfl.flower.codec import FLAT, TASK, TOLD, UPDATE, Rejected
+from perinvfl.flower.codec import FLAT, NUMBERS, TASK, UPDATE, Rejected
 from perinvfl.flower.transport import Answer, Transport
 
 MASKED = "masked"
@@ -67,29 +67,29 @@ def masking(message: Message, context: Context, call_next: Callable[[Message, Co
         return call_next(message, context)
     state, configs = enter_stage(message, context)
     content = RecordDict()
-    told: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     if state.current_stage == Stage.SETUP:
-        told = make_keys(state, configs, message.metadata.dst_node_id)
+        given = make_keys(state, configs, message.metadata.dst_node_id)
     elif state.current_stage == Stage.SHARE_KEYS:
-        told = share_keys(state, configs)
+        given = share_keys(state, configs)
     elif state.current_stage == Stage.COLLECT_MASKED_VECTORS:
         seen = bool(message.content.config_records[TASK].get("risks_seen", False))
         content = _masked(state, configs, call_next(message, context).content, seen)
     else:
         _check_unmasking(state, configs)
-        told = give_unmasking_shares(state, configs)
+        given = give_unmasking_shares(state, configs)
     keep_state(context, state)
-    content[RECORD_KEY_CONFIGS] = ConfigRecord(told)
+    content[RECORD_KEY_CONFIGS] = ConfigRecord(given)
     return Message(content, reply_to=message)
 
 
 def _masked(state: SecAggPlusState, configs: ConfigRecord, upload: RecordDict, seen: bool) -> RecordDict:
     """The update and the risk as numbers modulo 2^32, plus this site's own mask and one with each other site."""
     update = numpy.frombuffer(upload.array_records[UPDATE][FLAT].data, dtype="<f4")
-    told: dict[str, Any] = dict(upload.metric_records[TOLD])
-    risk = told.get("risk", 0.0)
+    numbers: dict[str, Any] = dict(upload.metric_records[NUMBERS])
+    risk = numbers.get("risk", 0.0)
     if not seen:
-        told.pop("risk", None)
+        numbers.pop("risk", None)
     vector = quantize(numpy.append(update, numpy.float32(risk)), state.clipping_range, state.target_range)
     others = _keep_key_shares(state, configs)
     if len(others) + 1 < state.threshold:
@@ -98,7 +98,7 @@ def _masked(state: SecAggPlusState, configs: ConfigRecord, upload: RecordDict, s
     for other in others:
         pairwise = mask(agree_on_key(state.sk1, state.public_keys_dict[other][0]), vector.size)
         vector = vector + pairwise if state.nid > other else vector - pairwise
-    return RecordDict({MASKED: ArrayRecord({"vector": _encode(vector)}), TOLD: MetricRecord(told)})
+    return RecordDict({MASKED: ArrayRecord({"vector": _encode(vector)}), NUMBERS: MetricRecord(numbers)})
 
 
 def _keep_key_shares(state: SecAggPlusState, configs: ConfigRecord) -> list[int]:
@@ -108,7 +108,7 @@ def _keep_key_shares(state: SecAggPlusState, configs: ConfigRecord) -> list[int]
     for source, ciphertext in zip(sources, ciphertexts, strict=True):
         shares = open_key_shares(state.ss2_dict[source], ciphertext)
         if shares.sender != source or shares.receiver != state.nid:
-            raise ValueError("a share of a key is not from or not for whom it should be")
+            raise ValueError("a key share has the wrong sender or receiver")
         state.rd_seed_share_dict[source], state.sk1_share_dict[source] = shares.seed, shares.key
     return list(sources)
 
@@ -140,17 +140,17 @@ def collect(
     size: int,
     heard: Callable[[int], None] | None = None,
 ) -> tuple[Any, dict[int, dict[str, Any]], dict[int, Rejected]]:
-    """The mean of the sites' vectors, what each told besides, and who was left out and why.
+    """The mean of the sites' vectors, the numbers that came with each, and who was left out and why.
 
     size: numbers in a vector, the risk included.
     """
     secure = SecureSum(post, questions, round, timeout, clipping_range, size)
     public_keys = secure.setup()
     key_shares = secure.share_keys(public_keys)
-    vectors, told = secure.collect_masked_vectors(key_shares, heard)
+    vectors, numbers = secure.collect_masked_vectors(key_shares, heard)
     total = secure.unmask(vectors, public_keys, took_part=key_shares)
     mean = total.astype(numpy.float64) * (2 * clipping_range / secure.target) / len(vectors) - clipping_range
-    return mean, told, secure.left_out
+    return mean, numbers, secure.left_out
 
 
 @dataclass
@@ -207,16 +207,16 @@ class SecureSum:
     ) -> tuple[dict[int, Any], dict[int, dict[str, Any]]]:
         """Stage 3: the shares on to whom they are for, together with the question; the masked vectors, and the rest."""
         answers = self._ask(Stage.COLLECT_MASKED_VECTORS, key_shares, heard)
-        vectors, told = {}, {}
+        vectors, numbers = {}, {}
         for client, answer in answers.items():
             try:
-                vectors[client], told[client] = decode_masked(answer, self.size)
+                vectors[client], numbers[client] = decode_masked(answer, self.size)
             except Rejected as why:
                 self.left_out[client] = why
         if len(vectors) < self.threshold:
             usable = f"{len(vectors)} usable answers of {len(self.questions)}"
             raise TooFew(f"{usable}, and {self.threshold} are needed", self.left_out)
-        return vectors, told
+        return vectors, numbers
 
     def unmask(self, vectors: dict[int, Any], public_keys: dict[int, list[Any]], took_part: Collection[int]) -> Any:
         """Stage 4: what takes the masks off, which is the own seeds of who counts and the keys of who dropped out."""
@@ -297,14 +297,14 @@ def _encode(vector: Any) -> Array:
 
 
 def decode_masked(answer: RecordDict, size: int) -> tuple[Any, dict[str, Any]]:
-    """The masked vector of one site and what it told besides, or `Rejected`."""
+    """The masked vector of one site and the numbers that came with it, or `Rejected`."""
     if MASKED not in answer.array_records or set(answer.array_records[MASKED].keys()) != {"vector"}:
         raise Rejected("is not a masked update")
     array = answer.array_records[MASKED]["vector"]
     if array.stype != UNSIGNED or len(array.data) != 4 * size:
         raise Rejected(f"is a masked update of {len(array.data)} bytes instead of {4 * size}")
-    told = dict(answer.metric_records[TOLD]) if TOLD in answer.metric_records else {}
-    return numpy.frombuffer(array.data, dtype="<u4"), told
+    numbers = dict(answer.metric_records[NUMBERS]) if NUMBERS in answer.metric_records else {}
+    return numpy.frombuffer(array.data, dtype="<u4"), numbers
 
 
 def _fields(answer: Answer, *names: str) -> list[Any]:

@@ -8,15 +8,16 @@ import sys
 import time
 from pathlib import Path
 
+from perinvfl.core.plugins import importing_from
 from perinvfl.errors import UserError
 from perinvfl.flower import codec
 from perinvfl.flower.adapter.messages import Context, Grid, Message, RecordDict, ServerApp
 from perinvfl.flower.codec import Rejected
 from perinvfl.flower.rounds import Rounds
-from perinvfl.flower.settings import check_together, read_settings
+from perinvfl.flower.settings import check_deployment, read_settings
 from perinvfl.flower.transport import GridTransport
-from perinvfl.flower.watch import Plain
 from perinvfl.runs.experiment import build_experiment, read_table
+from perinvfl.runs.progress import Lines
 
 app = ServerApp()
 
@@ -26,15 +27,16 @@ def main(grid: Grid, context: Context) -> None:
     config = context.run_config
     file = find_experiment(str(config["experiment"]))
     table = read_table(file)
-    experiment, settings = build_experiment(table, file.stem), read_settings(table)
+    with importing_from(file.parent):
+        experiment, settings = build_experiment(table, file.stem), read_settings(table)
     clients = experiment.trials[0].data.clients
     for trial in experiment.trials:
-        check_together(settings, trial, clients)
+        check_deployment(settings, trial, clients)
     post = GridTransport(grid, Introduced(grid, clients), settings.poll)
     sites = [f"client {client}" for client in range(clients)]
     out = Path(str(config.get("out", "runs"))) / experiment.name
     for order, trial in enumerate(experiment.trials):
-        rounds = Rounds(trial, settings, sites, post, out, Plain(print), experiment.name, order)
+        rounds = Rounds(trial, settings, sites, post, out, Lines(print), experiment.name, order)
         rounds.run(resume=bool(config.get("resume", False)))
 
 
@@ -71,7 +73,7 @@ class Introduced:
         if not isinstance(client, int) or not 0 <= client < self.clients:
             raise UserError(f"Node {node} did not say which of the {self.clients} clients it is; see --node-config.")
         if client in self.known.values():
-            raise UserError(f"Two nodes say that they are client {client}; each must be another.")
+            raise UserError(f"Two nodes say that they are client {client}; each node must be a different client.")
         self.known[node] = client
 
 

@@ -3,9 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-from perinvfl.algorithms.base import Algorithm
-from perinvfl.algorithms.groupdro import GroupDRO
-from perinvfl.algorithms.vrex import VREx
 from perinvfl.core import config
 from perinvfl.core.hyper import hyper
 from perinvfl.errors import UserError
@@ -13,23 +10,30 @@ from perinvfl.runs.trial import Trial
 
 
 @dataclass(frozen=True)
-class FederationSettings:
-    round_timeout: float = hyper(600.0, "seconds after which a round goes on without the sites still missing", above=0)
-    minimum_replies: int = hyper(1, "replies without which a round is not used but asked again", least=1)
+class DeploymentSettings:
+    round_timeout: float = hyper(
+        600.0, "seconds after which a round continues without the sites still missing", above=0
+    )
+    minimum_replies: int = hyper(1, "replies that a round needs; with fewer it is asked again", least=1)
     patience: float = hyper(
         3600.0, "seconds to wait for enough sites, at the start or later, before giving up", above=0
     )
-    poll: float = hyper(0.1, "seconds between two looks for replies", above=0)
-    largest_update: float = hyper(1e6, "norm above which an update is not believed", above=0)
+    poll: float = hyper(0.1, "seconds between two checks for replies", above=0)
+    largest_update: float = hyper(1e6, "norm above which an update is refused", above=0)
     evaluate: bool = hyper(True, "ask sites how well the models do on their own test cases; only numbers are sent")
     secure_aggregation: bool = hyper(False, "SecAgg+: the server sees only the sum of the updates")
-    clipping_range: float = hyper(8.0, "secure aggregation: entries of an update are cut to ± this", above=0)
-    risks_may_be_seen: bool = hyper(False, "secure aggregation: let GroupDRO see the risk of each site")
+    clipping_range: float = hyper(8.0, "secure aggregation: entries of an update are clipped to ± this", above=0)
+    risks_may_be_seen: bool = hyper(
+        False, "secure aggregation: let the server see each site's risk, for methods that need it (GroupDRO, V-REx)"
+    )
+    pilot_may_be_seen: bool = hyper(
+        False, "contexts.align: let the server and all sites see a model that the first site trained alone"
+    )
     noise_multiplier: float = hyper(
-        0.0, "differential privacy: noise of each update over noise_clip; 0 is none", symbol="z", least=0
+        0.0, "differential privacy: deviation of the noise, in multiples of noise_clip; 0 is none", symbol="z", least=0
     )
     noise_clip: float = hyper(1.0, "differential privacy: an update is scaled down to this norm", symbol="C", above=0)
-    noise_delta: float = hyper(1e-5, "differential privacy: δ at which ε is told", symbol="δ", above=0, most=0.5)
+    noise_delta: float = hyper(1e-5, "differential privacy: δ at which ε is reported", symbol="δ", above=0, most=0.5)
 
     @property
     def private(self) -> bool:
@@ -45,46 +49,65 @@ class FederationSettings:
         return chosen
 
 
-def read_settings(table: dict[str, Any]) -> FederationSettings:
+def read_settings(table: dict[str, Any]) -> DeploymentSettings:
     """From the whole table of an experiment file."""
-    return config.build(FederationSettings, table.get("federation", {}), "federation")
+    return config.build(DeploymentSettings, table.get("federation", {}), "federation")
 
 
-def needs_risks(algorithm: Algorithm) -> bool:
-    """Whether the server must see the risk of each client, and not only their mean."""
-    return isinstance(algorithm, GroupDRO | VREx) or getattr(algorithm, "invariance", "") == "groupdro"
-
-
-def check_together(settings: FederationSettings, trial: Trial, sites: int) -> None:
+def check_deployment(settings: DeploymentSettings, trial: Trial, sites: int) -> None:
     """Refuse what cannot be had at once."""
-    if trial.contexts.infer != "given":
-        raise UserError(
-            f'contexts.infer = "{trial.contexts.infer}" works on one machine only; leave [contexts] out here.'
-        )
-    if getattr(trial.data, "crop", 0) or getattr(trial.data, "flip", False):
-        raise UserError("data.crop and data.flip work on one machine only; leave them out here.")
-    for name in ("agreement", "matching"):
-        if getattr(trial.algorithm, name):
-            raise UserError(f"algorithm.{name} works on one machine only; leave it out here.")
     if trial.data.clients != sites:
         raise UserError(
-            f"The experiment has {trial.data.clients} clients and the federation {sites} sites; they must be as many."
+            f"The experiment has {trial.data.clients} clients and the federation {sites} sites; the two must be equal."
         )
     if settings.minimum_replies > sites:
         raise UserError(f"federation.minimum_replies = {settings.minimum_replies}: there are only {sites} sites.")
-    if settings.secure_aggregation and needs_risks(trial.algorithm) and not settings.risks_may_be_seen:
+    if trial.contexts.align != "nothing" and not settings.pilot_may_be_seen:
+        raise UserError(
+            "contexts.align shows the model that the first site trained alone to the server and to all other sites; "
+            "set federation.pilot_may_be_seen = true to allow that, or leave align out."
+        )
+    if settings.secure_aggregation:
+        _check_secure_aggregation(settings, trial, sites)
+    if settings.private and trial.algorithm.sees_risks():
+        raise UserError(
+            f"federation.noise_multiplier = {settings.noise_multiplier:g}: {trial.label} needs the risk of each site, "
+            "which would leave it without noise; use another algorithm."
+        )
+    if settings.private and trial.model.norm == "batch":
+        raise UserError(
+            f'federation.noise_multiplier = {settings.noise_multiplier:g}: model.norm = "batch" needs statistics of '
+            'each site, which would leave it without noise; use model.norm = "group".'
+        )
+
+
+def _check_secure_aggregation(settings: DeploymentSettings, trial: Trial, sites: int) -> None:
+    """The server then sees sums alone."""
+    if trial.algorithm.sees_risks() and not settings.risks_may_be_seen:
         raise UserError(
             f"federation.secure_aggregation = true: {trial.label} needs each site's risk, which a sum does not give; "
             "set federation.risks_may_be_seen = true to let the server see the risks, or use another algorithm."
         )
-    if settings.secure_aggregation and trial.training.weights != "uniform":
-        raise UserError('federation.secure_aggregation = true goes with training.weights = "uniform".')
-    if settings.secure_aggregation and max(1, int(trial.training.fraction * sites + 0.5)) < 3:
+    if trial.algorithm.sees_updates():
+        named = " and ".join(f"algorithm.{key}" for key in ("agreement", "matching") if getattr(trial.algorithm, key))
         raise UserError(
-            "federation.secure_aggregation = true needs at least 3 sites in a round: of two, each knows all."
+            f"federation.secure_aggregation = true: {named or trial.label} needs each site's update, which a sum does "
+            "not give; leave one of the two out."
         )
-    if settings.private and needs_risks(trial.algorithm):
+    if trial.contexts.align != "nothing":
         raise UserError(
-            f"federation.noise_multiplier = {settings.noise_multiplier:g}: {trial.label} needs the risk of each site, "
-            "which would leave it without noise; use another algorithm."
+            "federation.secure_aggregation = true: contexts.align needs the update of the first site alone, which a "
+            "sum does not give; leave one of the two out."
+        )
+    if trial.model.norm == "batch":
+        raise UserError(
+            'federation.secure_aggregation = true: model.norm = "batch" needs statistics of each site, which a sum '
+            'does not give; use model.norm = "group".'
+        )
+    if trial.training.weights != "uniform":
+        raise UserError('federation.secure_aggregation = true goes with training.weights = "uniform".')
+    if max(1, int(trial.training.fraction * sites + 0.5)) < 3:
+        raise UserError(
+            "federation.secure_aggregation = true needs at least 3 sites in a round: with two, each could work out the "
+            "other's update."
         )

@@ -33,7 +33,7 @@ Answering = Callable[[Message, Context], Message]
 
 
 class Unknown(Exception):
-    """The server does not know this site as it names itself: it was started anew, or never knew its key."""
+    """The server does not know this site as it names itself: it was restarted, or never knew its key."""
 
 
 class Node:

@@ -18,7 +18,7 @@ from perinvfl.learning.shortcut import class_log_odds, given_context, reference_
 from perinvfl.models import Model
 
 Number = float | Tensor
-# (logits, y, context) -> (what is minimised, what is told about it)
+# (logits, y, context) -> (what is minimised, aux: what else it found)
 Objective = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
     offset: Tensor | None = None  # [B] log-odds that an inferred shortcut already accounts for
 
 
-# (model, objective, params, batch) -> (gradient, what the objective tells)
+# (model, objective, params, batch) -> (gradient, the objective's aux)
 Gradient = Callable[[Model, Objective | FeatureObjective, Params, Batch], tuple[Params, Tensor]]
 
 
@@ -50,7 +50,7 @@ class Batches:
     """
 
     data: Split
-    places: Tensor | None
+    indices: Tensor | None
     augmentation: Augmentation = AS_IT_IS
     split: ContextUse = "given"
     even_classes: bool = False
@@ -66,9 +66,9 @@ class Batches:
         return Batch(x, y, context if self.split in ("given", "balance") else given_context(context), offset)
 
     def _drawn(self, step: int) -> Split:
-        if self.places is None:
+        if self.indices is None:
             return self.data
-        places, samples = self.places[step], self.data.y.shape[0]
+        places, samples = self.indices[step], self.data.y.shape[0]
         if self.augmentation.views == 1:
             return Split(*(part.index_select(0, places) for part in self.data))
         places, view = places % samples, places // samples
@@ -90,9 +90,9 @@ def autograd_gradient(
     """For one client at a time: the ordinary tape, which costs least per call."""
     variables = {name: leaf.detach().requires_grad_() for name, leaf in params.items()}
     with torch.enable_grad():
-        value, told = _value(model, objective, variables, batch)
+        value, aux = _value(model, objective, variables, batch)
     gradients = torch.autograd.grad(value, list(variables.values()))
-    return dict(zip(variables, gradients, strict=True)), told.detach()
+    return dict(zip(variables, gradients, strict=True)), aux.detach()
 
 
 def functional_gradient(
@@ -117,7 +117,7 @@ class Step(NamedTuple):
 
     params: Params  # or the sum of the steps so far
     moments: optimizers.Moments
-    told: Tensor  # what the objective tells
+    aux: Tensor  # what the objective found besides its value
 
 
 def descend(
@@ -136,16 +136,16 @@ def descend(
     # Compiled, a plain step folds its size into the loss: matrix products then add straight onto the parameters.
     folded = how.kind == "sgd" and torch.compiler.is_compiling()
     factor = -how.rate if folded else 1.0
-    gradient, told = gradient_of(model, _times(objective, factor) if folded else objective, at, batch)
+    gradient, aux = gradient_of(model, _times(objective, factor) if folded else objective, at, batch)
     if not (isinstance(how.l2, float) and how.l2 == 0):
         gradient = tree.map(lambda g, p: g + factor * 2 * how.l2 * p, gradient, at)
     if anchor is not None:
         gradient = tree.map(lambda g, p, a: g + factor * how.pull * (p - a), gradient, at, anchor)
     base = params if total is None else total
     if folded:
-        return Step(tree.map(torch.add, base, gradient) if base else gradient, moments, told)
+        return Step(tree.map(torch.add, base, gradient) if base else gradient, moments, aux)
     new, moments = optimizers.step(how.kind, base, gradient, moments, how.rate)
-    return Step(new, moments, told)
+    return Step(new, moments, aux)
 
 
 def _times(objective: Objective | FeatureObjective, factor: Number) -> Objective | FeatureObjective:
@@ -203,8 +203,8 @@ class Problem:
         """Whether a step is a compiled program."""
         return self.descent is not descend
 
-    def batches(self, data: Split, places: Tensor | None) -> Batches:
-        return Batches(data, places, self.augmentation, self.split, self.even_classes)
+    def batches(self, data: Split, indices: Tensor | None) -> Batches:
+        return Batches(data, indices, self.augmentation, self.split, self.even_classes)
 
     def members(self, context: Tensor) -> Tensor:
         """[B, K] how far each sample belongs to each of the client's contexts."""
@@ -215,7 +215,7 @@ class Problem:
         return risks.whole(context, self.padded)
 
     def value(self, objective: Objective | FeatureObjective, params: Params, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The objective at params on the batch, and what it tells."""
+        """The objective at params on the batch, and its aux."""
         return _value(self.model, objective, params, batch)
 
     def descend(
@@ -236,5 +236,5 @@ class Problem:
         return self.descent(self.gradient_of, self.model, objective, params, batch, how, moments, anchor, total)
 
     def gradient(self, objective: Objective | FeatureObjective, params: Params, batch: Batch) -> tuple[Params, Tensor]:
-        """Gradient of the objective at params on the batch, and what the objective tells."""
+        """Gradient of the objective at params on the batch, and the objective's aux."""
         return self.gradient_of(self.model, objective, params, batch)

@@ -1,81 +1,16 @@
-"""Inferred contexts: what a client does alone to split its samples by where a reference model errs.
+"""What a shortcut tells: splits of a client's samples by where a reference model errs, and what its answers are worth.
 
 A model trained without invariance leans on the shortcut, so it is right where the shortcut holds and wrong where it
 does not: two contexts that differ in exactly what should not matter. Kin in the literature: EIIL (Creager, Jacobsen &
 Zemel 2021), JTT (Liu et al. 2021); for the discount, products of experts (Clark, Yatskar & Zettlemoyer 2019).
 """
 
-from dataclasses import dataclass
-from typing import Any, Literal
-
 import torch
 from torch import Tensor
 
-from perinvfl.core import config, optimizers
-from perinvfl.core.hyper import hyper
+from perinvfl.core import optimizers
 from perinvfl.data.federation import Task
-from perinvfl.errors import UserError
 from perinvfl.learning import risks
-from perinvfl.models.symmetry import Symmetry
-
-
-@dataclass(frozen=True)
-class ContextSettings:
-    """The stage in front of an algorithm."""
-
-    infer: Literal["given", "hard", "soft"] = hyper(
-        "given", "contexts as the data give them, split by whether a reference model is wrong, or by EIIL's shares"
-    )
-    use: Literal["balance", "discount", "judge"] = hyper(
-        "balance",
-        "run the losses over the inferred contexts, each counting alike; or take what the reference model's answer "
-        "tells about the label off the logits; or only judge held-out data by them",
-    )
-    reference_rounds: int = hyper(40, "rounds of FedAvg that make the reference model", least=1)
-    reference_rate: float = hyper(1e-3, "step size of the reference model's server (Adam)", above=0)
-    reference_cooling: bool = hyper(
-        False, "its step size falls to nothing over these rounds, which steadies it on little data", later=True
-    )
-    hide_middle: float = hyper(
-        0.0,
-        "radius of the middle of an image that the reference model is not shown, in halves of a side, where the "
-        "shortcut is known to lie around the object; 0: it is shown all",
-        least=0,
-        most=1.4,
-        later=True,
-    )
-    align: Symmetry = hyper(
-        "nothing",
-        "ways to see an image among which each client takes the one in which a model of the first client, trained with "
-        "the shortcut discounted, fits its images best; then all see alike, where clients differ by such a style",
-        later=True,
-    )
-    every: int = hyper(0, "rounds after which contexts are inferred again from the global model; 0: once", least=0)
-    soft_steps: int = hyper(100, "steps of EIIL's ascent", least=1)
-    even_classes: bool = hyper(
-        False,
-        "take what the client's class shares tell about the label off the logits, the reference model's too: a rare "
-        "class then counts as much as a common one",
-        later=True,
-    )
-
-    def check(self, where: str) -> None:
-        if self.infer == "soft" and (self.use != "balance" or self.every):
-            raise UserError(f'{where}.infer = "soft" goes with use = "balance" and every = 0.')
-        if self.align != "nothing" and self.infer != "hard":
-            raise UserError(f'{where}.align goes with infer = "hard".')
-        if self.hide_middle and self.every:
-            raise UserError(f"{where}.every infers by the global model, which is shown all; leave out hide_middle.")
-        if self.use == "judge" and self.every:
-            raise UserError(f'{where}.every means nothing to use = "judge"; leave it out.')
-
-
-def read_contexts(mapping: Any) -> ContextSettings:
-    """Settings as under `[contexts]`. What to do with inferred contexts is refused where nothing asks to infer them."""
-    made = config.build(ContextSettings, mapping, "contexts")
-    if mapping and "infer" not in mapping:
-        raise UserError(f'contexts.{next(iter(mapping))} does nothing without contexts.infer = "hard" or "soft".')
-    return made
 
 
 def is_wrong(task: Task, logits: Tensor, y: Tensor) -> Tensor:
@@ -121,6 +56,20 @@ def shortcut_log_odds(y: Tensor, context: Tensor) -> Tensor:
         chosen = (answer == said).to(y.dtype) * real
         odds.append(((y * chosen).sum() + 1).log() - (((1 - y) * chosen).sum() + 1).log() - prior)
     return torch.stack(odds)
+
+
+def offsets(y: Tensor, context: Tensor, discount: bool, even_classes: bool) -> Tensor | None:
+    """[M] log-odds that the reference model's answers and the class shares already account for; None where neither is.
+
+    From all of a client's samples.
+    """
+    offset = None
+    if discount:
+        odds = shortcut_log_odds(y, context)
+        offset = torch.where(reference_answer(y, context) > 0.5, odds[1], odds[0])
+    if even_classes:
+        offset = class_log_odds(y, context) + (torch.zeros_like(y) if offset is None else offset)
+    return offset
 
 
 def soft_shares(task: Task, logits: Tensor, y: Tensor, steps: int, rate: float = 0.1) -> Tensor:

@@ -1,1 +1,4 @@
-"""Figures from records. `scene` says what is shown, `charts` how it is drawn, `files` what is written. Never trains."""
+"""Figures from records. Never trains.
+
+`figure_data` says what is shown, `charts` how it is drawn, from the `parts` that charts share; `files` writes them.
+"""

@@ -10,8 +10,8 @@ from typing import Any
 
 from perinvfl.core.naming import client_names
 from perinvfl.errors import UserError
-from perinvfl.results.balanced import class_balanced, has_groups
 from perinvfl.results.folds import join_folds
+from perinvfl.results.scores import class_balanced, has_groups
 from perinvfl.results.table import Table, make_table
 from perinvfl.runs.records import Event, Run, mean_known
 
@@ -20,7 +20,7 @@ Values = list[dict[str, Any]]
 TITLES = {"rc_mnist": "RC-MNIST", "rc_fmnist": "RC-FMNIST", "waterbird": "WaterBird"}
 SHORTCUTS = {"rc_mnist": "colour", "rc_fmnist": "colour", "waterbird": "background"}
 
-# Colours of Okabe & Ito and of Tol, apart for colour-blind eyes; the shape of the points tells methods apart as well.
+# Colours of Okabe & Ito and of Tol, distinct for colour-blind eyes; methods also differ in the shape of their points.
 STYLES = {
     "perinvfl": ("#D55E00", "circle"),
     "fedavg": ("#56B4E9", "square"),
@@ -106,13 +106,13 @@ class FigureData:
 def look_at(runs: Sequence[Run], when: str = "last round") -> FigureData:
     kept = [run for run in runs if run.start["asked"]["data"].get("leave_out", -1) < 0]  # folds serve to choose only
     if runs and not kept:
-        raise UserError("Every run here leaves a client out, which serves to choose settings, not to be shown.")
+        raise UserError("Every run here leaves a client out; such runs serve to choose settings and are not shown.")
     kept = join_folds(kept)
     balanced = any(map(has_groups, kept))
     table = make_table(kept, "balanced" if balanced else "accuracy")
     kept = [class_balanced(run) for run in kept]
     if table.errors:
-        raise UserError("Figures show accuracy; these runs are a regression, whose errors `perinvfl table` shows.")
+        raise UserError("Figures show accuracy; these runs are regressions, whose errors `perinvfl table` shows.")
     found: dict[str, list[Run]] = {}
     for run in kept:
         if run.finished and run.broken is None:
@@ -158,12 +158,12 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
     return {"accuracy": mean, "low": mean - deviation, "high": mean + deviation}
 
 
-def spectrum_values(scene: FigureData) -> Values:
-    """The table's numbers, one row a method and test case."""
+def spectrum_values(figure: FigureData) -> Values:
+    """The table's numbers, one row per method and test case."""
     values = []
-    for row in scene.table.rows:
+    for row in figure.table.rows:
         method = row.method.removesuffix(", paper") if row.kind == "paper" else row.method
-        for case in (case for case in scene.cases if case in row.cases):
+        for case in (case for case in figure.cases if case in row.cases):
             mean, deviation = row.cases[case]
             values.append(
                 {
@@ -174,28 +174,28 @@ def spectrum_values(scene: FigureData) -> Values:
                     "accuracy": mean,
                     "low": mean - deviation,
                     "high": mean + deviation,
-                    **scene.levels,
+                    **figure.levels,
                 }
             )
     return values
 
 
-def learning_values(scene: FigureData) -> Values:
+def learning_values(figure: FigureData) -> Values:
     """Accuracy by round, over the shifted cases and in distribution; rounds that every seed has evaluated."""
-    shifted, beyond = scene.table.spectrum, scene.table.beyond
-    panels = {f"Shifted test data: mean over {scene.shifted}": shifted}
+    shifted, beyond = figure.table.spectrum, figure.table.beyond
+    panels = {f"Shifted test data: mean over {figure.shifted}": shifted}
     if beyond:
         case = IN_TRAINING if IN_TRAINING in beyond else beyond[0]
         panels[f"Test data as in training: p = {case}" if case == IN_TRAINING else f"Test data at {case}"] = (case,)
     values = []
-    for method, runs in scene.runs.items():
+    for method, runs in figure.runs.items():
         by_round = [{event["round"]: _lead(event) for event in run.evaluations} for run in runs]
         rounds = sorted(set.intersection(*map(set, by_round)))
         for panel, cases in panels.items():
             for round in rounds:
                 seeds = [100 * statistics.fmean(map(mean_known, _of(run[round], cases))) for run in by_round]
-                values.append({"method": method, "panel": panel, "round": round, **_spread(seeds), **scene.levels})
-    constant = scene.table.rows[0].cases
+                values.append({"method": method, "panel": panel, "round": round, **_spread(seeds), **figure.levels})
+    constant = figure.table.rows[0].cases
     last = max(value["round"] for value in values)
     for panel, cases in panels.items():
         level = statistics.fmean(constant[case][0] for case in cases)
@@ -207,28 +207,28 @@ def _of(scores: dict[str, list[float]], cases: Sequence[str]) -> list[list[float
     return [scores[case] for case in cases]
 
 
-def client_values(scene: FigureData) -> Values:
+def client_values(figure: FigureData) -> Values:
     """Accuracy of each client over the spectrum, last round."""
-    spectrum = scene.table.spectrum
+    spectrum = figure.table.spectrum
     values = []
-    constants: dict[str, list[float]] = next(iter(scene.runs.values()))[0].start["notes"]["constant"]
+    constants: dict[str, list[float]] = next(iter(figure.runs.values()))[0].start["notes"]["constant"]
     by_client = list(zip(*_of(constants, spectrum), strict=True))
-    for method, runs in scene.runs.items():
+    for method, runs in figure.runs.items():
         last = [_of(_lead(run.evaluations[-1]), spectrum) for run in runs]  # [seed][case][client]
         for client, constant in enumerate(by_client):
             if all(score is None for score in constant):
                 continue  # a client without a sample of any of these cases
             seeds = [100 * mean_known(scores[client] for scores in of_seed) for of_seed in last]
-            name, level = scene.names[client], 100 * mean_known(constant)
+            name, level = figure.names[client], 100 * mean_known(constant)
             values.append({"method": method, "client": name, **_spread(seeds), "constant": level})
     return values
 
 
-def sensitivity_values(scene: FigureData) -> Values:
-    """Average and worst case of every trial, last round, beside each setting that its method makes use of."""
-    rows = {row.method: row for row in scene.table.rows if row.kind == "measured"}
+def sensitivity_values(figure: FigureData) -> Values:
+    """Average and worst case of every trial, last round, with each setting that its method uses."""
+    rows = {row.method: row for row in figure.table.rows if row.kind == "measured"}
     values: Values = []
-    for label, runs in scene.runs.items():
+    for label, runs in figure.runs.items():
         trial, asked = _trial(label), runs[0].start["asked"]["algorithm"]
         for field in SETTINGS if trial else ():
             setting = asked.get(field)
@@ -236,7 +236,7 @@ def sensitivity_values(scene: FigureData) -> Values:
             if isinstance(setting, int | float) and setting > 0 and not unused and trial:
                 common = {"trial": label, "method": trial["method"], "field": field, "setting": setting}
                 for measure, accuracy in (("Average", rows[label].average), ("Worst case", rows[label].worst)):
-                    values.append({**common, "measure": measure, "accuracy": accuracy, **scene.levels})
+                    values.append({**common, "measure": measure, "accuracy": accuracy, **figure.levels})
     drawn: dict[tuple[str, str], set[float]] = {}
     for value in values:
         drawn.setdefault((value["method"], value["field"]), set()).add(value["setting"])

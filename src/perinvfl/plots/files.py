@@ -39,9 +39,9 @@ def write_chart(chart: "alt.TopLevelMixin", stem: Path) -> list[Path]:
 def _page(spec: dict[str, Any]) -> str:
     """The chart with Vega inside. No link to an online editor, and no label can end the script it stands in."""
     actions = {"export": True, "source": False, "compiled": False, "editor": False}
-    told = json.dumps({**spec, "usermeta": {"embedOptions": {"actions": actions}}}, ensure_ascii=False)
+    script = json.dumps({**spec, "usermeta": {"embedOptions": {"actions": actions}}}, ensure_ascii=False)
     empty = {"$schema": spec["$schema"], "data": {"values": []}, "mark": "point"}
     head, marker, rest = vl_convert.vegalite_to_html(empty, bundle=True).rpartition("const spec = ")
     title = escape(spec["title"]["text"])
     head = head.replace("<html>", '<html lang="en">', 1).replace("<title>Chart</title>", f"<title>{title}</title>", 1)
-    return head + marker + told.replace("</", "<\\/") + rest[rest.index(";\n") :]
+    return head + marker + script.replace("</", "<\\/") + rest[rest.index(";\n") :]

@@ -1,7 +1,7 @@
-"""The stage in front of an algorithm, with clients that see alike where they differ by a symmetry of images.
+"""Clients that see alike, where they differ by a symmetry of images.
 
-The first client trains a model alone, its shortcut discounted, and sends it to the others; each of them takes the view
-of its own images in which that model fits them best. Other than in FedAvg, they see a model of one client.
+A phase in which the first client trains alone, its shortcut discounted; then every other client takes the view of its
+own images in which that model fits them best. Unlike in FedAvg, the others see a model of one client.
 """
 
 import dataclasses
@@ -10,26 +10,39 @@ import torch
 from torch import Tensor
 
 from perinvfl.data.federation import Federation, Split
-from perinvfl.engine.simulation import Training
-from perinvfl.errors import UserError
 from perinvfl.learning import risks
-from perinvfl.learning.shortcut import ContextSettings
-from perinvfl.models import Model, ModelSettings
-from perinvfl.models.symmetry import check_images, seen, views_of
-from perinvfl.preparation.reference_model import infer_contexts, predict, train_reference
+from perinvfl.learning.shortcut import offsets
+from perinvfl.models.symmetry import seen, views_of
+from perinvfl.preparation.inferred_contexts import CONTEXT, bare, inferred_view
+from perinvfl.preparation.phases import Notes, Predict
+from perinvfl.preparation.settings import ContextSettings
+
+VIEW = "view"  # the name of the note
 
 
-def prepared(
-    federation: Federation, seed: int, settings: ContextSettings, model: ModelSettings | Model, training: Training
-) -> Federation:
-    """All that `[contexts]` asks for: contexts inferred, and clients aligned."""
-    if settings.align == "nothing":
-        return infer_contexts(federation, seed, settings, model, training)
-    _check(federation, settings, model)
-    inferred = infer_contexts(federation, seed, settings, model, training)
-    split = dataclasses.replace(inferred, contexts=federation.contexts, split="discount", inferred={}, infer_every=0)
-    views = _views(split, seed, settings, model, training)
-    return in_views(dataclasses.replace(inferred, notes={**inferred.notes, "views": list(views)}), views)
+def pilot_view(settings: ContextSettings, federation: Federation, notes: Notes) -> Federation:
+    """What the first client trains on: its shortcut discounted."""
+    inferred = inferred_view(settings, federation, notes)
+    augmentation = dataclasses.replace(federation.augmentation, middle=())
+    split = dataclasses.replace(inferred, contexts=federation.contexts, split="discount", augmentation=augmentation)
+    return bare(split)
+
+
+def note_view(settings: ContextSettings, own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
+    """The view in which the model of the first client fits this client's images best; the first keeps its own.
+
+    The shortcut is discounted where the model is trained and where it is judged: what it fits is the rest.
+    """
+    x, y, context = own.train.x[0], own.train.y[0], notes[CONTEXT][0]
+    offset = offsets(y, context, discount=True, even_classes=settings.even_classes)
+    assert offset is not None  # it is what discounting means
+
+    def misfit(view: int) -> float:
+        losses = risks.losses("binary", predict(seen(x, view)) + offset[:, None], y)
+        return float(risks.context_means(losses, risks.whole(context)))
+
+    best = 0 if client == 0 else min(views_of(settings.align), key=misfit)
+    return {**notes, VIEW: torch.tensor([best])}
 
 
 def in_views(federation: Federation, views: tuple[int, ...]) -> Federation:
@@ -53,36 +66,5 @@ def in_views(federation: Federation, views: tuple[int, ...]) -> Federation:
     )
 
 
-def _check(federation: Federation, settings: ContextSettings, model: ModelSettings | Model) -> None:
-    check_images("contexts.align", settings.align, federation.shape)
-    if federation.task != "binary":
-        raise UserError("contexts.align takes a binary label.")
-    if "left-out" in federation.tests:
-        raise UserError("contexts.align: a client that is left out takes no view; leave out data.leave_out.")
-    if isinstance(model, ModelSettings) and set(views_of(model.blind_to)) & set(views_of(settings.align)) != {0}:
-        raise UserError(f"contexts.align: a model blind to {model.blind_to} sees no difference; choose one.")
-
-
-def _views(
-    federation: Federation, seed: int, settings: ContextSettings, model: ModelSettings | Model, training: Training
-) -> tuple[int, ...]:
-    """The view in which a model of the first client fits each other client's own images best.
-
-    The shortcut is discounted where the model is trained and where it is judged: what it fits is the rest.
-    """
-    clients = [Split(*(part[i : i + 1] for part in federation.train)) for i in range(federation.clients)]
-    first = dataclasses.replace(
-        federation, train=clients[0], augmentation=dataclasses.replace(federation.augmentation, middle=())
-    )
-    how = dataclasses.replace(training, batch_size=min(training.batch_size, int(first.sizes[0])))
-    pilot = train_reference(first, seed, settings, model, how)
-
-    def misfit(data: Split, view: int) -> float:
-        logits = predict(pilot, data._replace(x=seen(data.x, view)))[0]
-        offset = pilot.problem.batches(Split(*(part[0] for part in data)), None)[0].offset
-        assert offset is not None  # it is what discounting means
-        losses = risks.losses("binary", logits + offset[:, None], data.y[0])
-        return float(risks.context_means(losses, risks.whole(data.context[0])))
-
-    best = [min(views_of(settings.align), key=lambda view: misfit(data, view)) for data in clients[1:]]
-    return (0, *best)
+def views_noted(notes: Notes) -> tuple[int, ...]:
+    return tuple(notes[VIEW].tolist()) if VIEW in notes else ()

@@ -7,22 +7,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from perinvfl.algorithms import ALGORITHMS
 from perinvfl.core.naming import client_names
-from perinvfl.diagnose import diagnose
 from perinvfl.errors import UserError
 from perinvfl.plots.figure_data import CONSTANT, SHORTCUTS, TITLES, is_number, is_search, styles_of
-from perinvfl.results.balanced import class_balanced, has_groups
 from perinvfl.results.folds import join_folds
-from perinvfl.results.paper import CASES, TABLES
+from perinvfl.results.paper import CASES, TABLES, as_published
+from perinvfl.results.scores import class_balanced, has_groups
 from perinvfl.results.search_records import SearchRecords, published_folders, read_published
 from perinvfl.results.selection import RULES
-from perinvfl.results.table import as_published, by_setting
+from perinvfl.results.table import by_setting
+from perinvfl.runs.catalogue import read_catalogue
 from perinvfl.runs.records import CHECKPOINT, Event, Run, evaluations_at, find_runs, is_run, read_run
 
 LAST_ROUND = (
     "Nothing was selected: every number is that of the last round, with the settings of the experiment file. "
-    "If those settings or the number of rounds were found by looking at test results, the numbers are optimistic."
+    "If those settings or the number of rounds were chosen by looking at test results, the numbers are optimistic."
 )
 RULE_WORDS = {
     "source": (
@@ -30,8 +29,8 @@ RULE_WORDS = {
         "training contexts. Anyone can follow this rule: it looks at no test context."
     ),
     "leave-one-client-out": (
-        "For each method, the setting and the round that do best at a client left out of training, over all clients "
-        "in turn. It looks at no test context."
+        "For each method, the setting and the round that do best at a client left out of training, averaged over "
+        "leaving each client out in turn. It looks at no test context."
     ),
     "worst-inferred-context": (
         "For each method, the setting and the round that do best on held-out data of the clients' own training "
@@ -40,8 +39,8 @@ RULE_WORDS = {
     ),
     "oracle": (
         "For each method, the setting with the best worst-case accuracy over the shifted test contexts themselves, "
-        "each run stopped at its best round. Nobody could know this beforehand: read it as a bound on what tuning can "
-        "give."
+        "each run stopped at its best round. Nobody could know this beforehand: read it as an upper bound on what "
+        "tuning can achieve."
     ),
 }
 MOST_CLIENT_CURVES = 12  # clients that get learning curves of their own
@@ -99,7 +98,7 @@ def _runs_at(place: Path) -> list[Run]:
     runs = [run for run in runs if run.start["asked"]["data"].get("leave_out", -1) < 0]
     if is_search(runs):
         raise UserError(
-            f"{place} holds the trials of a search; a report shows one chosen setting a method, and "
+            f"{place} holds the trials of a search; a report shows one chosen setting per method; "
             "`perinvfl plot --kind sensitivity` shows a search."
         )
     return [run for run in join_folds(runs) if run.finished and run.broken is None and run.evaluations]
@@ -112,7 +111,11 @@ def _diagnoses(places: Sequence[Path], runs: list[Run], diagnosed: bool) -> list
         found = [run.folder for run in firsts.values() if (run.folder / CHECKPOINT).exists()]
         folders += [folder for folder in found if folder not in folders]
         if not folders:
-            raise UserError("--diagnose: none of these runs kept its checkpoint.pt, so their models are gone.")
+            raise UserError("--diagnose: none of these runs kept its checkpoint.pt, so there is no model to diagnose.")
+    if not folders:
+        return []
+    from perinvfl.diagnose import diagnose  # runs the models, and so imports torch
+
     return [diagnose(folder).as_json() for folder in folders]
 
 
@@ -133,7 +136,7 @@ def _published_section(published: SearchRecords) -> dict[str, Any]:
         )
     section = _section(published.chosen, views)
     section["notes"].append(
-        f"Tried on one seed: {published.effort}. What a rule takes was trained again with "
+        f"Searched on one seed: {published.effort}. The settings that a rule selects were trained again with "
         f"{section['seeds']} fresh seeds, which are shown."
     )
     return section
@@ -185,7 +188,7 @@ def _method(label: str, taken: Taken, cases: list[str], style: tuple[str, str]) 
     factor = 1.0 if first["task"] == "regression" else 100.0
     lead = [_lead(event) for event in taken.shown()]
     algorithm = asked["algorithm"]["name"]
-    known = ALGORITHMS.get(algorithm)
+    known = read_catalogue().algorithms.get(algorithm)
     beside_paper = as_published(taken.runs[0]) and not has_groups(taken.runs[0])  # the paper counts every bird alike
     published = TABLES.get(asked["data"]["benchmark"], {}).get(algorithm) if beside_paper else None
     by_seed = {case: [_mean(seed[case], factor) for seed in lead] for case in cases}

@@ -11,8 +11,8 @@
   const known = (values) => values.filter((value) => value != null);
   const mean = (values) => (known(values).length ? known(values).reduce((sum, value) => sum + value, 0) / known(values).length : null);
   const digits = () => (section().unit === "%" ? 2 : 4);
-  const told = (value) => (value == null ? "" : value.toFixed(digits()));
-  const withUnit = (value) => (value == null ? "no sample" : told(value)) + (section().unit ? " " + section().unit : "");
+  const format = (value) => (value == null ? "" : value.toFixed(digits()));
+  const withUnit = (value) => (value == null ? "no sample" : format(value)) + (section().unit ? " " + section().unit : "");
   const worst = (values) => (known(values).length ? (section().larger_is_better ? Math.min : Math.max)(...known(values)) : null);
   const better = (a, b) => a != null && (b == null || (section().larger_is_better ? a > b : a < b));
 
@@ -157,7 +157,7 @@
     chart.ring.setAttribute("cx", place.px);
     chart.ring.setAttribute("cy", place.py);
     chart.ring.setAttribute("visibility", "visible");
-    const range = place.point.high > place.point.low ? ` (${told(place.point.low)} to ${told(place.point.high)})` : "";
+    const range = place.point.high > place.point.low ? ` (${format(place.point.low)} to ${format(place.point.high)})` : "";
     const words = `${place.series.name}, ${place.point.label}: ${withUnit(place.point.y)}${range}`;
     if (byId(id + "-readout").textContent !== words) byId(id + "-readout").textContent = words;
     const tip = byId("tip");
@@ -264,11 +264,11 @@
         ticks: order.map((index) => ({ value: place(index), label: here.cases[index].name })) },
       levels,
       trained: here.trained, xTitle: window.innerWidth < 560 && here.across.length > 40 ? "p at test" : here.across,
-      label: `${here.measure} by test context, ${visible().length} methods, ${who()}. Arrow keys read the points out.`,
+      label: `${here.measure} by test context, ${visible().length} methods, ${who()}. Arrow keys read out the points.`,
     });
     byId("h-spectrum").textContent = `${here.measure} under shift`;
     const range = here.seeds > 1 ? ` Shade: one standard deviation over ${here.seeds} seeds.` : "";
-    byId("spectrum-told").textContent = `${here.measure}${here.unit ? " in percent" : ""}, ${who()}.${numeric ? ` ${here.across}.` : ""}${range}`;
+    byId("spectrum-words").textContent = `${here.measure}${here.unit ? " in percent" : ""}, ${who()}.${numeric ? ` ${here.across}.` : ""}${range}`;
   }
   function drawLearning() {
     const here = section();
@@ -287,7 +287,7 @@
       series, trained: null, xTitle: "Round",
       xs: { low: 0, high, numeric: true, ticks: ticks(0, high).map((value) => ({ value, label: String(value) })) },
       levels: risk || mean(names.map(constantOf)) == null ? [] : [{ y: mean(names.map(constantOf)), colour: here.constant.colour, label: "a constant answer" }],
-      label: `In the course of training, ${who()}. Arrow keys read the points out.`,
+      label: `During training, ${who()}. Arrow keys read out the points.`,
     });
   }
 
@@ -337,14 +337,14 @@
       line.append(element("th", { scope: "row" }, row.name));
       for (const column of columns) {
         const value = row.values[column];
-        const cell = element("td", { class: row.kind === "measured" && value != null && value === best[column] && measured.length > 1 ? "best" : null }, told(value));
+        const cell = element("td", { class: row.kind === "measured" && value != null && value === best[column] && measured.length > 1 ? "best" : null }, format(value));
         const spread = row.kind === "measured" && state.client < 0 && row.method.seeds.length > 1 && row.method.cases[column];
-        if (spread) cell.append(element("span", { class: "quiet" }, ` ± ${told(spread[1])}`));
+        if (spread) cell.append(element("span", { class: "quiet" }, ` ± ${format(spread[1])}`));
         line.append(cell);
       }
       return line;
     });
-    byId("numbers").replaceChildren(element("caption", { class: "quiet", style: "text-align:left" }, `${section().measure}${section().unit ? " in percent" : ""}, ${who()}; average and worst over ${section().spectrum.join(", ")}. Column titles sort.`), element("thead", {}, head), element("tbody", {}, ...body));
+    byId("numbers").replaceChildren(element("caption", { class: "quiet", style: "text-align:left" }, `${section().measure}${section().unit ? " in percent" : ""}, ${who()}; average and worst over ${section().spectrum.join(", ")}. Click a column title to sort.`), element("thead", {}, head), element("tbody", {}, ...body));
   }
   function drawCompared() {
     const here = section();
@@ -359,10 +359,10 @@
     const rows = methods.map((method) => {
       const difference = own(method) - theirs(method);
       const bar = element("span", { class: "bar", style: `width:${(70 * Math.abs(difference)) / most}px;background:${fitted(method.colour)}` });
-      return element("tr", {}, element("th", { scope: "row" }, method.name), element("td", {}, told(own(method))), element("td", {}, told(theirs(method))),
-        element("td", { class: difference >= 0 ? "better" : "worse" }, `${difference >= 0 ? "+" : "−"}${told(Math.abs(difference))}`), element("td", { style: "text-align:left" }, bar));
+      return element("tr", {}, element("th", { scope: "row" }, method.name), element("td", {}, format(own(method))), element("td", {}, format(theirs(method))),
+        element("td", { class: difference >= 0 ? "better" : "worse" }, `${difference >= 0 ? "+" : "−"}${format(Math.abs(difference))}`), element("td", { style: "text-align:left" }, bar));
     });
-    rows.push(element("tr", { class: "reference" }, element("th", { scope: "row" }, "Constant answer"), element("td", {}, told(constant)), element("td"), element("td"), element("td")));
+    rows.push(element("tr", { class: "reference" }, element("th", { scope: "row" }, "Constant answer"), element("td", {}, format(constant)), element("td"), element("td"), element("td")));
     byId("compared").replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
   }
   function drawClients() {
@@ -378,7 +378,7 @@
     }
     head.append(element("th", { scope: "col" }, "Worst client"));
     const line = (name, list, kind, picked) => element("tr", { class: `${kind}${picked ? " picked" : ""}` }, element("th", { scope: "row" }, name),
-      ...shownClients.map((index) => element("td", {}, told(average(list[index])))), element("td", {}, told(worst(list.map(average)))));
+      ...shownClients.map((index) => element("td", {}, format(average(list[index])))), element("td", {}, format(worst(list.map(average)))));
     const rows = [line("Constant answer", here.constant.clients, "reference", false)];
     for (const method of visible()) {
       rows.push(line(method.name, method.clients, "measured", state.picked === method.name));
@@ -386,7 +386,7 @@
     }
     byId("clients").replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
     const contexts = here.contexts.length && here.contexts.every((n) => n === 1) ? " Every client has one training context." : "";
-    byId("clients-told").textContent = `Average over ${here.spectrum.join(", ")} at each client. A client's name shows the whole page for it.${contexts}${many ? " The first 30 clients are listed; the menu above has all." : ""}`;
+    byId("clients-words").textContent = `Average over ${here.spectrum.join(", ")} at each client. Click a client's name to see the whole page for that client.${contexts}${many ? " The first 30 clients are listed; the menu above has all." : ""}`;
   }
   const span = (rounds) => [...new Set([Math.min(...rounds), Math.max(...rounds)])].join("–");
   function plain(value) {
@@ -427,11 +427,11 @@
     const beaten = methods.filter((method) => better(averageOf(method), constant)).length;
     const constantPart = `a constant answer gives ${withUnit(constant)}, and ${beaten} of ${methods.length} methods do better than that${state.client < 0 ? "" : ` at ${section().clients[state.client]}`}.`;
     if (here.spectrum.length === 1) {
-      byId("sentence").textContent = `On the shifted test context ${here.spectrum[0]}, ${ranked[0].name} does best on average (${withUnit(averageOf(ranked[0]))}); ${constantPart}`;
+      byId("sentence").textContent = `On the shifted test context ${here.spectrum[0]}, ${ranked[0].name} is best on average (${withUnit(averageOf(ranked[0]))}); ${constantPart}`;
       return;
     }
-    const same = steady === ranked[0] ? "also holds best in the worst one" : `${steady.name} holds best in the worst one`;
-    byId("sentence").textContent = `Over the shifted test contexts ${ranked[0].name} does best on average (${withUnit(averageOf(ranked[0]))}) and ${same} (${withUnit(worstOf(steady))}); ${constantPart}`;
+    const same = steady === ranked[0] ? "also best in the worst one" : `${steady.name} is best in the worst one`;
+    byId("sentence").textContent = `Over the shifted test contexts ${ranked[0].name} is best on average (${withUnit(averageOf(ranked[0]))}) and ${same} (${withUnit(worstOf(steady))}); ${constantPart}`;
   }
 
   // -------------------------------------------------------------------------------------------------------- controls
@@ -503,7 +503,7 @@
   }
   byId("csv-table").addEventListener("click", () => {
     const { columns, rows } = tableRows();
-    save(`${section().experiment}-table.csv`, [["Method", ...columns], ...rows.map((row) => [row.name, ...columns.map((column) => told(row.values[column]))])]);
+    save(`${section().experiment}-table.csv`, [["Method", ...columns], ...rows.map((row) => [row.name, ...columns.map((column) => format(row.values[column]))])]);
   });
   byId("csv-all").addEventListener("click", () => {
     const lines = [["rule", "method", "test_context", "client", "seed", "round", "value", "deviation_over_seeds"]];

@@ -2,6 +2,6 @@
 
 import sys
 
-from perinvfl.reproduce.stages import main
+from perinvfl.reproduce.command import main
 
 sys.exit(main())

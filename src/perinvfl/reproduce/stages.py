@@ -1,52 +1,34 @@
-"""Re-create a published table: search, leave one client out, then the chosen settings with fresh seeds.
+"""The stages of a published table: search, leave one client out, the chosen settings with fresh seeds, longer runs.
 
-`python -m perinvfl.reproduce experiments/rc_mnist.toml --out results/rc_mnist`
-
-Packed files, one for each of these; a run that is in one of them is not made again. Every method gets the same number
-of settings, rounds, folds and seeds. Torch and the standard library only.
+One packed file for each; a run that is in one of them is not made again. Every method gets the same number of settings,
+rounds, folds and seeds. Torch and the standard library only.
 """
 
-import argparse
 import dataclasses
-import shlex
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-from perinvfl.core.commands import guarded
 from perinvfl.core.files import writing
-from perinvfl.errors import UserError
 from perinvfl.results.search_records import (
     CHOSEN,
     LEFT_OUT,
     LONGER,
-    ORACLE,
     SEARCH,
     SearchRecords,
     finalists_of,
-    label_of,
-    method_of,
     setting_of,
     views_of,
     wanted_settings,
 )
-from perinvfl.runs.experiment import Experiment, build_experiment, read_experiment
+from perinvfl.results.selection import LEAVE_ONE_CLIENT_OUT, ORACLE
+from perinvfl.runs.asked import trial_of
+from perinvfl.runs.experiment import Experiment
+from perinvfl.runs.facts import Effort, Purpose
+from perinvfl.runs.progress import Lines
 from perinvfl.runs.records import Run, pack, read_packed, read_run
 from perinvfl.runs.search import search
-from perinvfl.runs.train import Plain, train
-from perinvfl.runs.trial import Effort, Trial
-
-# A small version that a laptop finishes in minutes.
-REDUCED = Effort(trials=4, finalists=2, seeds=(101, 102))
-REDUCED_DIGITS = (
-    "training.rounds=60",
-    "training.batch_size=500",
-    "data.train_per_client=2500",
-    "data.holdout=250",
-    "data.test_per_client=500",
-)
-REDUCED_PHOTOGRAPHS = ("training.rounds=20", "training.evaluate_every=10", "training.batch_size=16", "model.width=8")
+from perinvfl.runs.train import train
+from perinvfl.runs.trial import Trial
 
 
 def reproduce(
@@ -57,20 +39,25 @@ def reproduce(
 
     def stage(name: str, trials: Sequence[Trial]) -> list[Run]:
         path = out / name
-        made = {run.start["id"]: run for run in read_packed(path)} if path.exists() else {}
-        missing = tuple(trial for trial in trials if trial.id not in made)
+        packed = {run.id: run for run in read_packed(path)} if path.exists() else {}
+        missing = tuple(trial for trial in trials if trial.id not in packed)
         say(f"{path}: {len(trials)} runs, {len(trials) - len(missing)} of them there already")
+        made = dict(packed)
         if missing:
-            folders = train(Experiment(experiment.name, missing), out / name.partition(".")[0], Plain(say), together)
-            made |= {run.start["id"]: run for run in map(read_run, folders) if run is not None}
-            pack([made[trial.id] for trial in trials], path)
-        return [made[trial.id] for trial in trials]
+            folders = train(Experiment(experiment.name, missing), out / name.partition(".")[0], Lines(say), together)
+            made |= {run.id: run for run in map(read_run, folders) if run is not None}
+        runs = [_asked_for_again(made[trial.id], trial) for trial in trials]
+        if missing:
+            pack(runs, path)
+        elif any(run is not packed[run.id] for run in runs):
+            pack(list((packed | {run.id: run for run in runs}).values()), path)
+        return runs
 
-    searched = stage(SEARCH, search(experiment, effort.trials, search_seed=0).trials)
-    folds = _folds(SearchRecords(searched, [], []), effort.finalists) if effort.leave_out else []
+    searched = stage(SEARCH, search(experiment, effort.trials, search_seed=0, purpose=Purpose("search", effort)).trials)
+    folds = _folds(SearchRecords(searched, [], []), effort) if effort.leave_out else []
     left_out = stage(LEFT_OUT, folds) if folds else []
     found = SearchRecords(searched, left_out, [])
-    chosen = stage(CHOSEN, _fresh(found, effort.finalists, effort.seeds))
+    chosen = stage(CHOSEN, _fresh(found, effort))
     found = dataclasses.replace(found, chosen=chosen)
     if not effort.longer:
         return found
@@ -78,20 +65,38 @@ def reproduce(
     return dataclasses.replace(found, chosen=chosen + longer)
 
 
-def _folds(found: SearchRecords, finalists: int) -> list[Trial]:
+def _asked_for_again(run: Run, trial: Trial) -> Run:
+    """The run, its record naming every rule that has asked for it: with more finalists, more rules may."""
+    if run.purpose is None or trial.purpose is None:
+        return run
+    rules = tuple(dict.fromkeys([*run.purpose.rules, *trial.purpose.rules]))
+    if rules == run.purpose.rules:
+        return run
+    return run.with_facts(dataclasses.replace(run.facts, purpose=dataclasses.replace(run.purpose, rules=rules)))
+
+
+def _folds(found: SearchRecords, effort: Effort) -> list[Trial]:
     """The best settings of each method by `source`, once for each client left out."""
-    return [
-        _again(run, run.start["asked"]["seed"], f"{label_of(run)} without {client}", leave_out=client)
-        for run in finalists_of(found, "source", finalists)
-        for client in range(run.start["clients"])
-    ]
+    purpose = Purpose("left out", effort, (LEAVE_ONE_CLIENT_OUT,))
+    trials = []
+    for run in finalists_of(found, "source", effort.finalists):
+        for client in range(run.clients):
+            trial = trial_of(run.asked, label=f"{run.label} without {client}", data={"leave_out": client})
+            trials.append(dataclasses.replace(trial, method=run.method, setting=run.setting, purpose=purpose))
+    return trials
 
 
-def _fresh(found: SearchRecords, finalists: int, seeds: Sequence[int]) -> list[Trial]:
+def _fresh(found: SearchRecords, effort: Effort) -> list[Trial]:
     """Every setting that a rule takes, by its best or by its last round, and the finalists of rules that look at fresh
     seeds, with each of those."""
-    by_name = {(method_of(run), setting_of(run)): run for run in found.search}
-    return [_again(by_name[key], seed) for key in wanted_settings(found, found.rules(), finalists) for seed in seeds]
+    searched = {(run.method, run.setting): run for run in found.search}
+    trials = []
+    for (method, setting), rules in wanted_settings(found, found.rules(), effort.finalists).items():
+        purpose = Purpose("chosen", effort, rules)
+        for seed in effort.seeds:
+            trial = trial_of(searched[method, setting].asked, seed=seed)
+            trials.append(dataclasses.replace(trial, method=method, setting=setting, purpose=purpose))
+    return trials
 
 
 def _longer(found: SearchRecords, effort: Effort) -> list[Trial]:
@@ -99,81 +104,15 @@ def _longer(found: SearchRecords, effort: Effort) -> list[Trial]:
 
     With their rounds they are settings of their own, and are counted on from those of the search.
     """
+    purpose = Purpose("longer", effort, (ORACLE,))
+    counted = 1 + max(map(setting_of, found.search))
     trials = []
     for method in found.methods():
-        runs = [run for run in found.chosen if method_of(run) == method]
+        runs = [run for run in found.chosen if run.method == method]
         best = sorted(views_of(ORACLE, runs), key=lambda seen: -seen.best)[: effort.longer_settings]
         for run in runs:
             if setting_of(run) in [seen.setting for seen in best]:
-                number = 1 + max(map(setting_of, found.search)) + setting_of(run)
-                trials.append(_again(run, run.start["asked"]["seed"], f"{method} #{number}", rounds=effort.longer))
+                number = counted + setting_of(run)
+                trial = trial_of(run.asked, label=f"{method} #{number}", training={"rounds": effort.longer})
+                trials.append(dataclasses.replace(trial, method=method, setting=number, purpose=purpose))
     return trials
-
-
-def _again(run: Run, seed: int, label: str | None = None, rounds: int | None = None, **data: Any) -> Trial:
-    """The trial a run was, with another seed, name, number of rounds or other data."""
-    asked = run.start["asked"]
-    training = asked["training"] | ({} if rounds is None else {"rounds": rounds})
-    table = {
-        **asked,
-        "data": asked["data"] | data,
-        "training": training,
-        "algorithm": [asked["algorithm"] | {"label": label or label_of(run)}],
-        "seeds": [seed],
-    }
-    table.pop("seed")
-    return build_experiment(table).trials[0]
-
-
-def _planned(given: argparse.Namespace) -> tuple[Experiment, Effort]:
-    experiment = read_experiment(given.file, given.set)
-    effort = experiment.effort
-    if given.reduced:
-        smaller = REDUCED_PHOTOGRAPHS if experiment.trials[0].model.kind == "resnet18" else REDUCED_DIGITS
-        experiment = read_experiment(given.file, [*smaller, *given.set])
-        effort = dataclasses.replace(REDUCED, leave_out=effort.leave_out)
-    if given.only:
-        experiment = _only(experiment, given.only)
-    named = {key: getattr(given, key) for key in ("trials", "finalists") if getattr(given, key) is not None}
-    if given.seeds is not None:
-        try:
-            named["seeds"] = tuple(int(seed) for seed in given.seeds.split(","))
-        except ValueError:
-            raise UserError(f"--seeds {given.seeds}: must be whole numbers with commas between them.") from None
-    if effort.leave_out and any(trial.contexts.align != "nothing" for trial in experiment.trials):
-        raise UserError("contexts.align: a client that is left out takes no view; set search.leave_out = false.")
-    return experiment, dataclasses.replace(effort, **named)
-
-
-def _only(experiment: Experiment, methods: Sequence[str]) -> Experiment:
-    known = list(dict.fromkeys(trial.label for trial in experiment.trials))
-    for method in methods:
-        if method not in known:
-            raise UserError(f'--only "{method}": {experiment.name} has {", ".join(known)}.')
-    return dataclasses.replace(experiment, trials=tuple(t for t in experiment.trials if t.label in methods))
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m perinvfl.reproduce", description=__doc__)
-    parser.add_argument("file", type=Path, help="experiment file of a table, such as experiments/rc_mnist.toml")
-    parser.add_argument("--out", type=Path, required=True, help="folder for the three packed files")
-    parser.add_argument("--reduced", action="store_true", help="a small version that a laptop finishes in minutes")
-    parser.add_argument("--finalists", type=int, help="settings of each method tried with each client left out")
-    parser.add_argument("--trials", type=int, help="settings of each method in the search")
-    parser.add_argument("--seeds", help="fresh seeds for the settings chosen, such as 101,102,103")
-    parser.add_argument("--only", action="append", default=[], metavar="METHOD", help="this row of the table alone")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="replace one setting")
-    parser.add_argument("--together", type=int, default=64, help="most trials in one program")
-    given = parser.parse_args(arguments)
-
-    def work() -> int:
-        experiment, effort = _planned(given)
-        reproduce(experiment, given.out, effort, given.together, lambda line: print(line, flush=True))
-        return 0
-
-    again = sys.argv[1:] if arguments is None else arguments
-    return guarded(work, shlex.join([sys.executable, "-m", "perinvfl.reproduce.stages", *again]))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

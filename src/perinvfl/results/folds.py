@@ -1,28 +1,29 @@
 """Runs of a leave-one-context-out read as one: each held-out context from the run that never saw it."""
 
+import dataclasses
 import json
 from typing import Any
 
-from perinvfl.runs.records import Event, Run, mean_known
+from perinvfl.runs.records import Cases, Event, Run, lead_scores, mean_known
 
 
 def join_folds(runs: list[Run]) -> list[Run]:
     """The runs, with those that differ in the context held out, and in nothing else, joined into one."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        data = run.start["asked"]["data"]
-        alone = run.start["id"] if not data.get("leave_one_context_out") else ""
-        asked = {**run.start["asked"], "data": {key: data[key] for key in data if key != "test_contexts"}}
+        data = run.asked["data"]
+        alone = run.id if not data.get("leave_one_context_out") else ""
+        asked = {**run.asked, "data": {key: data[key] for key in data if key != "test_contexts"}}
         groups.setdefault(json.dumps([alone, asked], sort_keys=True), []).append(run)
     return [same[0] if len(same) == 1 else _join(same) for same in groups.values()]
 
 
 def _join(folds: list[Run]) -> Run:
     """Broken where any is, unfinished where any is; rounds that every fold has evaluated."""
-    start = folds[0].start
-    spectrum = [case for run in folds for case in run.start["spectrum"]]
-    clients = max(run.start["clients"] for run in folds)
-    cases = _cases([run.start["notes"]["constant"] for run in folds], clients)
+    start = folds[0].with_facts(dataclasses.replace(folds[0].facts, fold="")).start
+    spectrum = [case for run in folds for case in run.spectrum]
+    clients = max(run.clients for run in folds)
+    cases = _cases([run.notes["constant"] for run in folds], clients)
     constant = {case: cases[case] for case in [*spectrum, *(case for case in cases if case not in spectrum)]}
     events: list[Event] = [{**start, "spectrum": spectrum, "notes": {**start["notes"], "constant": constant}}]
     by_round = [{event["round"]: event for event in run.evaluations} for run in folds]
@@ -46,13 +47,13 @@ def _hardest(folds: list[Run]) -> Run:
 
     def goodness(run: Run) -> float:
         last = run.evaluations[-1]
-        score = mean_known((last.get("personal") or last["global"])[run.start["spectrum"][0]])
-        return -score if run.start["task"] == "regression" else score
+        score = mean_known(lead_scores(last)[run.spectrum[0]])
+        return -score if run.task == "regression" else score
 
     return min(folds, key=goodness)
 
 
-def _cases(folds: list[dict[str, list[float | None]]], clients: int) -> dict[str, list[float | None]]:
+def _cases(folds: list[Cases], clients: int) -> Cases:
     """Scores by case and client; a case that several folds have is the mean over them."""
     names = dict.fromkeys(name for fold in folds for name in fold)
     return {

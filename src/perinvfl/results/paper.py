@@ -1,5 +1,7 @@
 """The paper's tables as data: accuracy in percent at p_test = 0.1 ... 0.5 (Tables 2, 3, 4 and 5)."""
 
+from perinvfl.runs.records import Run
+
 CASES = ("0.1", "0.2", "0.3", "0.4", "0.5")
 # What its data sets have in common; numbers on other data do not stand beside its own.
 LAW = {"p_train": [0.95, 0.9, 0.85, 0.8], "rotations": [0, 90, 180, 270], "label_noise": 0.25}
@@ -39,3 +41,24 @@ TABLES: dict[str, dict[str, tuple[float, ...]]] = {
         "perinvfl": (71.17, 74.15, 73.67, 75.13, 75.83),
     },
 }
+
+
+def as_published(run: Run) -> bool:
+    """Whether a run is the paper's method on the paper's data, so that its numbers may stand beside the paper's."""
+    asked = run.asked
+    contexts = asked.get("contexts", {})
+    if contexts.get("use", "judge") != "judge" or contexts.get("align", "nothing") != "nothing":
+        return False
+    if any(asked["data"].get(key, value) != value for key, value in LAW.items()):
+        return False
+    if asked["model"].get("blind_to", "nothing") != "nothing":
+        return False
+    if any(asked["algorithm"].get(key, value) != value for key, value in METHODS.items()):
+        return False
+    return not asked["data"].get("grayscale", False) and not asked["data"].get("middle")
+
+
+def published_row(run: Run) -> tuple[float, ...] | None:
+    """The paper's numbers for the method and the data of a run, where it has them."""
+    row = TABLES.get(run.benchmark, {}).get(run.asked["algorithm"]["name"])
+    return row if as_published(run) else None

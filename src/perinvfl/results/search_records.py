@@ -1,19 +1,18 @@
 """The records behind a published table: which runs and rounds a selection rule takes of them. Never trains."""
 
-import copy
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from perinvfl.data.registry import BENCHMARKS
 from perinvfl.errors import UserError
-from perinvfl.results.selection import RULES, Choice, Rule, Scores, choose, view
+from perinvfl.results.selection import LEAVE_ONE_CLIENT_OUT, ORACLE, RULES, Choice, Rule, Scores, choose, view
 from perinvfl.runs.records import Run, read_packed
 
 SEARCH, LEFT_OUT, CHOSEN, LONGER = (f"{name}.jsonl.xz" for name in ("search", "left_out", "chosen", "longer"))
-ORACLE = "oracle"  # the last of the rules, and the only one that knows test results
+FIRST = ("rc_mnist", "rc_fmnist", "waterbird")  # of several tables, those on the paper's data, in its order
+Setting = tuple[str, int]  # a method, and the number of one of its settings
 
 
 @dataclass(frozen=True)
@@ -25,12 +24,12 @@ class SearchRecords:
     chosen: list[Run]
 
     def methods(self) -> list[str]:
-        return list(dict.fromkeys(method_of(run) for run in self.search))
+        return list(dict.fromkeys(run.method for run in self.search))
 
     @property
     def settings(self) -> int:
         """How many settings of a method were searched; a method with nothing to search has one."""
-        return max(Counter(map(method_of, self.search)).values())
+        return max(Counter(run.method for run in self.search).values())
 
     @property
     def effort(self) -> str:
@@ -49,23 +48,34 @@ class SearchRecords:
 
         The latter knows no test data, so it does not see settings that have fresh seeds for the oracle's sake alone.
         """
-        if rule.name == "leave-one-client-out":
+        if rule.name == LEAVE_ONE_CLIENT_OUT:
             return self.left_out
         if not rule.on_fresh_seeds or not self.chosen:
             return self.search
         if rule.name == ORACLE:
             return self.chosen
-        return [run for run in self.chosen if (method_of(run), setting_of(run)) in self._known_without_tests]
+        return [run for run in self.chosen if _key(run) in self._known_without_tests]
 
     @cached_property
-    def _known_without_tests(self) -> frozenset[tuple[str, int]]:
-        """The settings that have fresh seeds for the sake of rules without test data, which come before the oracle's.
+    def _known_without_tests(self) -> frozenset[Setting]:
+        """The settings that have fresh seeds for the sake of rules without test data, as their records say."""
+        known = set()
+        for run in self.chosen:
+            if run.purpose is None:
+                return self._known_by_the_order_of_old_runs()
+            if set(run.purpose.rules) - {ORACLE}:
+                known.add(_key(run))
+        return frozenset(known)
 
-        How many finalists there were is not on record; it shows in the order of the runs.
+    def _known_by_the_order_of_old_runs(self) -> frozenset[Setting]:
+        """The same where records do not say what a run was made for.
+
+        How many finalists there were shows in the order of the runs: those for rules without test data come before the
+        oracle's.
         """
         searched = SearchRecords(self.search, self.left_out, [])
         names = [name for name in searched.rules() if name != ORACLE]
-        made = list(dict.fromkeys((method_of(run), setting_of(run)) for run in self.chosen))
+        made = list(dict.fromkeys(map(_key, self.chosen)))
         known = list(wanted_settings(searched, names, 0))
         if not any(RULES[name].on_fresh_seeds for name in names):
             return frozenset(known)  # the number of finalists changes nothing
@@ -85,7 +95,7 @@ class SearchRecords:
         taken = {}
         for method in self.methods():
             for name in (rule_name, "source"):
-                seen = views_of(name, [run for run in self.looked_at(RULES[name]) if method_of(run) == method])
+                seen = views_of(name, [run for run in self.looked_at(RULES[name]) if run.method == method])
                 if seen:
                     taken[method] = choose(seen, own_rounds=bool(self.chosen) and RULES[name].own_rounds)
                     break
@@ -95,7 +105,7 @@ class SearchRecords:
 
     def runs_of(self, method: str, setting: int) -> list[Run]:
         """The fresh runs of one setting of a method."""
-        return [run for run in self.chosen if method_of(run) == method and setting_of(run) == setting]
+        return [run for run in self.chosen if _key(run) == (method, setting)]
 
     def taken(self, rule_name: str, to_the_end: bool = False) -> list[Run]:
         """The fresh runs of the setting that a rule takes of each method, up to the round it takes or to the end."""
@@ -103,7 +113,7 @@ class SearchRecords:
         for method, choice in self.choices(rule_name).items():
             runs = self.runs_of(method, choice.setting)
             for run, round in zip(runs, choice.rounds(len(runs)), strict=True):
-                taken.append(_as(run, method, None if to_the_end else round))
+                taken.append(_under_its_method(run if to_the_end else _until(run, round)))
         return taken
 
     def searched_best(self, rule_name: str) -> list[Run]:
@@ -112,18 +122,18 @@ class SearchRecords:
         for run in self.search:
             seen = view(RULES[rule_name], setting_of(run), [run])
             if seen is not None:
-                runs.append(_as(run, label_of(run), seen.round))
+                runs.append(_until(run, seen.round))
         return runs
 
 
 def published_folders(place: Path) -> dict[str, Path]:
     """Where the records of a published table lie, if that is what is meant: by its name or by its folder.
 
-    A table may be made of several, one folder each; those that are called as a benchmark come first.
+    A table may be made of several, one folder each; those on the paper's data come first.
     """
 
     def order(name: str) -> tuple[int, str]:
-        return list(BENCHMARKS).index(name) if name in BENCHMARKS else len(BENCHMARKS), name
+        return FIRST.index(name) if name in FIRST else len(FIRST), name
 
     beside_source = Path(__file__).parents[3] / "results"
     for folder in (place, Path("results") / place, beside_source / place):
@@ -154,17 +164,19 @@ def default_rule(*published: SearchRecords) -> str:
     Made for it: it can judge every method that could take a shortcut, which a model of the shape alone cannot.
     """
     honest = RULES["worst-inferred-context"]
-    misled = [run for records in published for run in records.chosen if not run.start["asked"]["data"].get("grayscale")]
+    misled = [run for records in published for run in records.chosen if not run.asked["data"].get("grayscale")]
     return honest.name if all(view(honest, 0, [run]) for run in misled if run.broken is None) else ORACLE
 
 
-def method_of(run: Run) -> str:
-    """The label without the number of the setting: "IRM #7 without 2" is a run of IRM."""
-    return label_of(run).partition(" #")[0]
-
-
 def setting_of(run: Run) -> int:
-    return int(label_of(run).partition(" #")[2].split()[0])
+    """Its place in the search: every run of a published table has one."""
+    if run.setting is None:
+        raise UserError(f"{run.folder} holds {run.label}, seed {run.seed}, which is no setting of a search.")
+    return run.setting
+
+
+def _key(run: Run) -> Setting:
+    return run.method, setting_of(run)
 
 
 def views_of(rule_name: str, runs: list[Run]) -> list[Scores]:
@@ -179,32 +191,34 @@ def finalists_of(found: SearchRecords, rule_name: str, count: int) -> list[Run]:
     """The searched runs of the best settings of each method by a rule."""
     best = []
     for method in found.methods():
-        runs = [run for run in found.search if method_of(run) == method]
+        runs = [run for run in found.search if run.method == method]
         views = [(view(RULES[rule_name], setting_of(run), [run]), run) for run in runs]
         seen = [(looked.best, run) for looked, run in views if looked is not None]
         best += [run for _, run in sorted(seen, key=lambda pair: -pair[0])[:count]]
     return best
 
 
-def wanted_settings(found: SearchRecords, rule_names: Sequence[str], finalists: int) -> dict[tuple[str, int], None]:
-    """Methods and settings to be made again for these rules, in order."""
-    wanted: dict[tuple[str, int], None] = {}
+def wanted_settings(found: SearchRecords, rule_names: Sequence[str], finalists: int) -> dict[Setting, tuple[str, ...]]:
+    """What is to be made again for these rules, in order; and for each, the rules that ask for it."""
+    wanted: dict[Setting, dict[str, None]] = {}
     for name in rule_names:
+        asked = []
         for method, choice in found.choices(name).items():
-            wanted[method, choice.setting] = wanted[method, choice.last_setting] = None
+            asked += [(method, choice.setting), (method, choice.last_setting)]
         if RULES[name].on_fresh_seeds:
-            for run in finalists_of(found, name, finalists):
-                wanted[method_of(run), setting_of(run)] = None
-    return wanted
+            asked += map(_key, finalists_of(found, name, finalists))
+        for key in asked:
+            wanted.setdefault(key, {})[name] = None
+    return {key: tuple(names) for key, names in wanted.items()}
 
 
-def _as(run: Run, label: str, last: int | None) -> Run:
-    """A run under another label, up to a round."""
-    start = copy.deepcopy(run.start)
-    start["asked"]["algorithm"]["label"] = label
-    later = [] if last is None else [event for event in run.evaluations if event["round"] > last]
-    return Run(run.folder, [start, *(event for event in run.events[1:] if event not in later)])
+def _until(run: Run, last: int) -> Run:
+    """The run as it was after a round."""
+    return replace(run, events=[e for e in run.events if e["event"] != "evaluation" or e["round"] <= last])
 
 
-def label_of(run: Run) -> str:
-    return run.start["asked"]["algorithm"]["label"]
+def _under_its_method(run: Run) -> Run:
+    """The run called by its method, and no longer one of many settings."""
+    named = run.with_facts(replace(run.facts, setting=None))
+    asked = {**run.asked, "algorithm": {**run.asked["algorithm"], "label": run.method}}
+    return replace(named, events=[{**named.start, "asked": asked}, *named.events[1:]])

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from perinvfl.errors import UserError
-from perinvfl.runs.records import Event, Run, mean_known
+from perinvfl.runs.records import Cases, Event, Run, lead_scores, mean_known
+
+LEAVE_ONE_CLIENT_OUT = "leave-one-client-out"
+ORACLE = "oracle"  # the last of the rules, and the only one that knows test results
 
 
 @dataclass(frozen=True)
@@ -66,12 +69,12 @@ class Rule:
 
 def held_out_accuracy(event: Event, spectrum: Sequence[str]) -> float | None:
     """Accuracy on data held out from the clients' own training contexts."""
-    return _mean(_lead(event), ["validation"])
+    return _mean(lead_scores(event), ["validation"])
 
 
 def left_out_accuracy(event: Event, spectrum: Sequence[str]) -> float | None:
     """Accuracy on the training contexts of the client left out."""
-    return _mean(_lead(event), ["left-out"])
+    return _mean(lead_scores(event), ["left-out"])
 
 
 def worst_inferred_accuracy(event: Event, spectrum: Sequence[str]) -> float | None:
@@ -82,7 +85,7 @@ def worst_inferred_accuracy(event: Event, spectrum: Sequence[str]) -> float | No
     """
     of_sides = []
     for side in ("validation right", "validation wrong"):
-        cases = [values for name, values in _lead(event).items() if name.startswith(side)]
+        cases = [values for name, values in lead_scores(event).items() if name.startswith(side)]
         known = [[value for value in values if value is not None] for values in cases]  # a client may have none wrong
         of_sides.append([fmean(values) for values in known if values])
     return min(map(fmean, of_sides)) if all(of_sides) else None
@@ -95,7 +98,7 @@ def worst_test_accuracy(event: Event, spectrum: Sequence[str]) -> float | None:
     """
     if "balanced" in event:
         return min((event["balanced"][case] for case in spectrum if case in event["balanced"]), default=None)
-    cases = [_lead(event)[case] for case in spectrum if case in _lead(event) and case != "left-out"]
+    cases = [lead_scores(event)[case] for case in spectrum if case in lead_scores(event) and case != "left-out"]
     return min(mean_known(values) for values in cases) if cases else None
 
 
@@ -103,7 +106,7 @@ RULES = {
     rule.name: rule
     for rule in (
         Rule("source", "held-out data of the clients' own training contexts", held_out_accuracy),
-        Rule("leave-one-client-out", "train on the other clients, look at this one's contexts", left_out_accuracy),
+        Rule(LEAVE_ONE_CLIENT_OUT, "train on the other clients, look at this one's contexts", left_out_accuracy),
         Rule(
             "worst-inferred-context",
             "held-out data of the clients' own training contexts, the worse of what a reference model gets right and "
@@ -112,7 +115,7 @@ RULES = {
             on_fresh_seeds=True,
         ),
         Rule(
-            "oracle",
+            ORACLE,
             "the worst accuracy over the shifted test contexts (class-balanced where there are groups): "
             "what nobody can know beforehand",
             worst_test_accuracy,
@@ -138,7 +141,7 @@ def view(rule: Rule, setting: int, runs: Sequence[Run]) -> Scores | None:
         return None
     of_each = []
     for run in runs:
-        told = {event["round"]: rule.score(event, run.start["spectrum"]) for event in run.evaluations}
+        told = {event["round"]: rule.score(event, run.spectrum) for event in run.evaluations}
         of_each.append({round: score for round, score in told.items() if score is not None})
     common = [round for round in of_each[0] if all(round in scores for scores in of_each)]
     scores = {round: fmean(scores[round] for scores in of_each) for round in common}
@@ -168,11 +171,6 @@ def _first_best(scores: dict[int, float]) -> int:
     return max(scores, key=lambda round: scores[round])
 
 
-def _lead(event: Event) -> dict[str, list[float]]:
-    """The personal models where there are any, else the global one."""
-    return event.get("personal") or event["global"]
-
-
-def _mean(cases: dict[str, list[float]], names: list[str]) -> float | None:
+def _mean(cases: Cases, names: list[str]) -> float | None:
     found = [mean_known(cases[name]) for name in names if name in cases]
     return fmean(found) if found else None

@@ -29,16 +29,16 @@ from typing import Any, TypeGuard
 
 from perinvfl.algorithms import ALGORITHMS
 from perinvfl.algorithms.base import Algorithm
-from perinvfl.algorithms.groupdro import GroupWeighted
 from perinvfl.algorithms.irm import Penalized
 from perinvfl.core import config, hyper
 from perinvfl.core.plugins import importing_from, load
 from perinvfl.data.registry import BENCHMARKS
-from perinvfl.engine.simulation import Training
 from perinvfl.errors import UserError
-from perinvfl.learning.shortcut import read_contexts
+from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings
-from perinvfl.runs.trial import Effort, Trial
+from perinvfl.preparation.settings import read_contexts
+from perinvfl.runs.facts import Effort
+from perinvfl.runs.trial import Trial
 
 PARTS = ("data", "contexts", "model", "training")
 
@@ -211,9 +211,9 @@ def algorithm_named(name: Any, where: str) -> type[Algorithm]:
         raise UserError(f'{where} = "{name}" is not known{config.suggest(str(name), list(ALGORITHMS))}')
     found = load(name, where)
     if not (isinstance(found, type) and issubclass(found, Algorithm) and dataclasses.is_dataclass(found)):
-        raise UserError(f'{where} = "{name}": must be a dataclass that extends perinvfl.algorithms.base.Algorithm.')
+        raise UserError(f'{where} = "{name}": must be a dataclass that extends perinvfl.algorithms.Algorithm.')
     if not hasattr(found, "title"):
-        raise UserError(f'{where} = "{name}": must have a title, which tables call it by.')
+        raise UserError(f'{where} = "{name}": must have a title, under which tables show it.')
     return found
 
 
@@ -226,7 +226,7 @@ def _check_clients(trials: list[Trial]) -> None:
                 if isinstance(value, tuple) and len(value) != clients:
                     raise UserError(
                         f"{trial.algorithm_name}.{field.name} lists {len(value)} values for {clients} clients; "
-                        "give one number for all, or one a client."
+                        "give one number for all, or one per client."
                     )
 
 
@@ -241,7 +241,7 @@ def _check_batches(trials: list[Trial]) -> None:
 def _check_contexts(trials: list[Trial]) -> None:
     for trial in trials:
         balanced = trial.contexts.infer != "given" and trial.contexts.use == "balance"
-        if balanced and not isinstance(trial.algorithm, Penalized | GroupWeighted):
+        if balanced and not trial.algorithm.uses_contexts:
             raise UserError(
                 f'contexts.use = "balance": {trial.label} has no loss over contexts; use "discount" or "judge".'
             )

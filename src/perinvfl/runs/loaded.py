@@ -1,5 +1,5 @@
 """A run, opened again from its folder: the data it saw, the models it ended with. Nothing is trained but fine-tuning
-that belongs to the method's prediction (FTFA, IRM-FT), and a reference model where contexts were inferred."""
+that belongs to the method's prediction (FTFA, IRM-FT); what was prepared is in the checkpoint."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from perinvfl.core import checkpoint, tree
 from perinvfl.core.naming import client_names
 from perinvfl.core.tree import Params
 from perinvfl.data.federation import Federation
-from perinvfl.engine.simulation import Simulation
+from perinvfl.engine.program_run import ProgramRun
 from perinvfl.errors import UserError
 from perinvfl.models import Model, build_model
-from perinvfl.preparation.alignment import in_views
-from perinvfl.runs.experiment import build_experiment
+from perinvfl.preparation.alignment import in_views, views_noted
+from perinvfl.runs.asked import trial_of
 from perinvfl.runs.records import CHECKPOINT, Run, find_runs, read_run
-from perinvfl.runs.trial import GIVEN, Trial
+from perinvfl.runs.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class LoadedRun:
     trial: Trial
     federation: Federation  # contexts as the data give them, whatever was inferred for training; images as trained on
     model: Model  # in float32, whatever it was trained in; takes the stripped parameters below
-    personal: list[Params] | None  # one a client, where the method has personal models
+    personal: list[Params] | None  # one per client, where the method has personal models
     shared: Params | None  # the global model, where the method trains one
 
     @property
@@ -60,66 +60,60 @@ def single_run(place: Path) -> Run:
     return found[0]
 
 
-def trial_of(run: Run) -> Trial:
-    """The trial a run was, from its record."""
-    asked = dict(run.start["asked"])
-    seed, algorithm = asked.pop("seed"), asked.pop("algorithm")
-    return build_experiment({**asked, "algorithm": [algorithm], "seeds": [seed]}).trials[0]
-
-
 def open_run(place: Path) -> LoadedRun:
     run = single_run(place)
     path = run.folder / CHECKPOINT
     if run.broken is not None:
-        raise UserError(f"{run.folder} became infinite after round {run.broken['round']}; it left no model to use.")
+        raise UserError(f"{run.folder} diverged after round {run.broken['round']}, so it has no model to use.")
     if not run.finished:
-        raise UserError(f"{run.folder} is not finished; the command that began it goes on with it.")
+        raise UserError(f"{run.folder} is not finished; the command that started it resumes it.")
     if not path.exists() and "sites" in run.start:
-        raise UserError(f"{run.folder} is a run of a federation; its models are at the sites, in state/ of each.")
+        raise UserError(f"{run.folder} is a run of a federation; its models are in the state/ folders of its sites.")
     if not path.exists():
         raise UserError(
             f"{run.folder} has no {CHECKPOINT}, so its models are gone; `perinvfl run` keeps them, "
-            "a search that runs many trials as one program does not."
+            "a search that runs many trials as one program does not keep them."
         )
     saved = checkpoint.load(path)
-    trial = trial_of(run)
-    views, before = list(trial.federation().views), run.start["notes"].get("views", [])
+    trial = trial_of(run.asked)
+    restored = _restored(trial, saved, run.folder)
+    views, before = views_noted(restored.notes.get(trial.seed, {})), tuple(run.found.get("views", ()))
     if views != before:
         raise UserError(
-            f"{run.folder}: in training the clients took the views {before} of their images, here it would be {views}; "
-            "open the run on the machine that made it."
+            f"{run.folder}: in training the clients took the views {list(before)} of their images, here it would be "
+            f"{list(views)}; open the run on the machine that made it."
         )
-    given = in_views(dataclasses.replace(trial, contexts=GIVEN).federation(), tuple(views))
-    simulation = _restored(trial, saved, run.folder)
+    given = in_views(trial.federation(), views)
     # Of weights that a model began with, nothing is left to read.
     plain = build_model(dataclasses.replace(trial.model, weights=""), given.shape, given.outputs, "float32")
+    simulation = restored.simulation
     shared, personal = None, None
     if trial.algorithm.has_global:
-        shared = plain.strip(_pick(simulation._global_for(simulation.everyone), 0))
+        shared = plain.strip(_pick(simulation.models_of("global", simulation.everyone), 0))
     if trial.algorithm.has_personal:
-        models = simulation._personal_for(simulation.everyone)  # [1, N, ...]
+        models = simulation.models_of("personal", simulation.everyone)  # [1, N, ...]
         personal = [plain.strip(_pick(models, client)) for client in range(given.clients)]
     return LoadedRun(run, trial, given, plain, personal, shared)
 
 
-def _restored(trial: Trial, saved: dict[str, Tensor], folder: Path) -> Simulation:
+def _restored(trial: Trial, saved: dict[str, Tensor], folder: Path) -> ProgramRun:
     """On this machine's CPU, with the executor whose states the checkpoint holds."""
     rows = "places" in saved
     training = dataclasses.replace(
         trial.training, device="cpu", compile=False, executor="loop" if rows else "vmap",
         precision="float32" if trial.training.precision == "tf32" else trial.training.precision,
     )  # fmt: skip
-    simulation = Simulation(
-        [trial.algorithm], [trial.federation()], [trial.seed], training, trial.model, folder=folder / "at_rest"
-    )
+    program = dataclasses.replace(trial, training=training).program()
+    federations = {trial.seed: trial.federation()}
+    run = ProgramRun(program, [trial.algorithm], federations, [trial.seed], trial.model, folder / "at_rest")
     try:
-        simulation.restore(saved)
+        run.restore(saved)
     except (KeyError, RuntimeError, ValueError) as error:
         raise UserError(
             f"The checkpoint {folder / CHECKPOINT} does not fit this version of perinvfl ({type(error).__name__}); "
             "train the run again to use its models."
         ) from error
-    return simulation
+    return run
 
 
 def _pick(models: Params, client: int) -> Params:

@@ -1,21 +1,28 @@
-"""Records: one folder a run, one JSON line an event; the run's id is a hash of what was asked."""
+"""Records: one folder per run, one JSON line per event; the run's id is a hash of what was asked.
+
+Does not import torch, so that tables are made at once.
+"""
 
 import hashlib
 import json
 import lzma
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from perinvfl.core.files import write_atomically, writing
 from perinvfl.errors import UserError
+from perinvfl.runs.facts import FORMAT, Facts, Purpose
+from perinvfl.runs.old_records import facts_of_old
 
 EVENTS = "events.jsonl"
 CHECKPOINT = "checkpoint.pt"
 PACKED = ".jsonl.xz"
 Event = dict[str, Any]
+Cases = dict[str, list[float | None]]  # test case -> score of each client; None for one without a sample of it
 
 
 def run_id(asked: dict[str, Any]) -> str:
@@ -35,6 +42,84 @@ class Run:
     def start(self) -> Event:
         return self.events[0]
 
+    @cached_property
+    def facts(self) -> Facts:
+        return facts_of_old(self.start) if self.format == 1 else Facts.read(self.start)
+
+    def with_facts(self, facts: Facts) -> "Run":
+        start, *others = self.events
+        return replace(self, events=[{**start, **facts.as_fields()}, *others])
+
+    @property
+    def format(self) -> int:
+        return format_of(self.start)
+
+    @property
+    def method(self) -> str:
+        return self.facts.method
+
+    @property
+    def setting(self) -> int | None:
+        """Its place in a search, if it is one of its trials."""
+        return self.facts.setting
+
+    @property
+    def seed(self) -> int:
+        return self.facts.seed
+
+    @property
+    def fold(self) -> str:
+        return self.facts.fold
+
+    @property
+    def purpose(self) -> Purpose | None:
+        return self.facts.purpose
+
+    @property
+    def id(self) -> str:
+        return self.start["id"]
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The full configuration, by part: data, contexts, model, training, algorithm, seed."""
+        return self.start["asked"]
+
+    @property
+    def label(self) -> str:
+        """How the run was called; what that says is in `method`, `setting` and `fold`."""
+        return self.asked["algorithm"]["label"]
+
+    @property
+    def benchmark(self) -> str:
+        return self.asked["data"]["benchmark"]
+
+    @property
+    def leaves_a_client_out(self) -> bool:
+        """Whether it serves to choose settings only, since a client is held out from training."""
+        return self.asked["data"].get("leave_out", -1) >= 0
+
+    @property
+    def experiment(self) -> str:
+        return self.start["experiment"]
+
+    @property
+    def spectrum(self) -> list[str]:
+        """The shifted test contexts."""
+        return self.start["spectrum"]
+
+    @property
+    def task(self) -> str:
+        return self.start["task"]
+
+    @property
+    def clients(self) -> int:
+        return self.start["clients"]
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What the data say of themselves, such as the scores of a constant predictor."""
+        return self.start["notes"]
+
     @property
     def evaluations(self) -> list[Event]:
         return [event for event in self.events if event["event"] == "evaluation"]
@@ -42,6 +127,12 @@ class Run:
     @property
     def finished(self) -> bool:
         return any(event["event"] in ("end", "broken") for event in self.events)
+
+    @property
+    def found(self) -> dict[str, Any]:
+        """What the phases in front of the last one found; records of the first format have it among their notes."""
+        prepared = next((event["found"] for event in self.events if event["event"] == "prepared"), None)
+        return self.start["notes"] if prepared is None else prepared
 
     @property
     def broken(self) -> Event | None:
@@ -56,6 +147,11 @@ def evaluations_at(runs: Sequence[Run], rounds: Sequence[int]) -> list[Event]:
         next(event for event in run.evaluations if event["round"] == round)
         for run, round in zip(runs, rounds, strict=True)
     ]
+
+
+def lead_scores(event: Event) -> Cases:
+    """The scores of the personal models in an evaluation where there are any, else of the global one."""
+    return event.get("personal") or event["global"]
 
 
 def mean_known(scores: Iterable[float | None]) -> float:
@@ -76,12 +172,15 @@ class Writer:
         with writing(self.path), open(self.path, "a", encoding="utf-8") as file:
             file.write(line + "\n")
 
-    def rewind(self, rounds_done: int) -> None:
-        """Drop what was recorded after a checkpoint, and a torn last line: those rounds will be done again."""
+    def rewind(self, rounds_done: int | None) -> None:
+        """Drop what was recorded after a checkpoint, and a torn last line: those rounds will be done again.
+
+        None: the checkpoint is of a phase in front of the last, so that only the start is kept.
+        """
         if not self.path.exists():
             raise UserError(f"{self.path} is missing beside its checkpoint; delete the folder to start this run again.")
-        kept = [event for event in read_events(self.path) if event.get("round", 0) <= rounds_done]
-        kept = [event for event in kept if event["event"] != "end"]
+        kept = read_events(self.path)[: 1 if rounds_done is None else None]
+        kept = [event for event in kept if event.get("round", 0) <= (rounds_done or 0) and event["event"] != "end"]
         lines = "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in kept)
         write_atomically(self.path, lines.encode())
 
@@ -109,7 +208,22 @@ def read_run(folder: Path) -> Run | None:
     if not path.exists():
         return None
     events = read_events(path)
-    return Run(folder, events) if events and events[0]["event"] == "start" else None
+    return _run(folder, events) if events and events[0]["event"] == "start" else None
+
+
+def format_of(start: Event) -> int:
+    """The format of a record by its first event; the oldest ones do not name it."""
+    return start.get("format", 1)
+
+
+def _run(place: Path, events: list[Event]) -> Run:
+    found = format_of(events[0])
+    if found > FORMAT:
+        raise UserError(
+            f"{place} holds a record of format {found}, and this version of perinvfl reads formats up to {FORMAT}; "
+            "read it with the version that wrote it, or a later one."
+        )
+    return Run(place, events)
 
 
 def is_run(place: Path) -> bool:
@@ -128,7 +242,7 @@ def find_runs(place: Path) -> list[Run]:
 
 
 def pack(runs: list[Run], path: Path) -> None:
-    """Many runs in one compressed file, one run a line: for results that are published."""
+    """Many runs in one compressed file, one run per line: for results that are published."""
     lines = "".join(json.dumps({"events": run.events}, separators=(",", ":")) + "\n" for run in runs)
     write_atomically(path, lzma.compress(lines.encode(), preset=9))
 
@@ -136,6 +250,7 @@ def pack(runs: list[Run], path: Path) -> None:
 def read_packed(path: Path) -> list[Run]:
     try:
         lines = lzma.decompress(path.read_bytes()).decode().splitlines()
-        return [Run(path, json.loads(line)["events"]) for line in lines]
+        packed = [json.loads(line)["events"] for line in lines]
     except (lzma.LZMAError, ValueError, KeyError) as error:
         raise UserError(f"{path} is damaged or holds no packed runs ({error}).") from None
+    return [_run(path, events) for events in packed]

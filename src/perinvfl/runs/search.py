@@ -8,18 +8,31 @@ from perinvfl.core import hyper
 from perinvfl.engine.executors import varying_fields
 from perinvfl.errors import UserError
 from perinvfl.runs.experiment import Experiment
+from perinvfl.runs.facts import Purpose
 from perinvfl.runs.trial import Trial
 
 
-def search(experiment: Experiment, trials: int, search_seed: int) -> Experiment:
-    """For each algorithm of the file, that many settings; the same settings for each of the file's seeds."""
+def search(experiment: Experiment, trials: int, search_seed: int, purpose: Purpose | None = None) -> Experiment:
+    """For each algorithm of the file, that many settings; the same settings for each of the file's seeds.
+
+    purpose: what the record of each says it is made for.
+    """
     drawn = []
     for trial in experiment.trials:
         rng = random.Random(f"{search_seed} {trial.label}")
         something_to_draw = hyper.can_draw(trial.algorithm, trial.held, dict(trial.ranges))
         for number in range(trials if something_to_draw else 1):
             setting = _draw_until_sane(trial, rng)
-            drawn.append(dataclasses.replace(trial, algorithm=setting, label=f"{trial.label} #{number}"))
+            drawn.append(
+                dataclasses.replace(
+                    trial,
+                    algorithm=setting,
+                    label=f"{trial.label} #{number}",  # part of the run's id: published runs are found by it
+                    method=trial.label,
+                    setting=number,
+                    purpose=purpose,
+                )
+            )
     return Experiment(experiment.name, tuple(drawn))
 
 

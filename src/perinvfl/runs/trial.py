@@ -1,45 +1,26 @@
 """One run: everything that decides its result, and what it is made for."""
 
+import dataclasses
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 from perinvfl.algorithms.base import Algorithm
 from perinvfl.core import hyper
 from perinvfl.core.plugins import load, source_of
 from perinvfl.data.federation import Federation
 from perinvfl.data.registry import build_federation
-from perinvfl.engine.simulation import Training
 from perinvfl.errors import UserError
-from perinvfl.learning.shortcut import ContextSettings
+from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings
-from perinvfl.preparation.alignment import prepared
+from perinvfl.preparation.phases import Program
+from perinvfl.preparation.program import program_of
+from perinvfl.preparation.settings import ContextSettings
+from perinvfl.runs.facts import Facts, Purpose
 from perinvfl.runs.records import run_id
 
 GIVEN = ContextSettings()
-Stage = Literal["search", "left out", "chosen", "longer"]
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How much a published table spends, on each method alike (`python -m perinvfl.reproduce`)."""
-
-    trials: int = hyper.hyper(48, "settings of each method in the search", least=1)
-    finalists: int = hyper.hyper(10, "best settings of each method that are looked at further", least=1)
-    leave_out: bool = hyper.hyper(True, "train the finalists by `source` with each client left out")
-    seeds: tuple[int, ...] = hyper.hyper((101, 102, 103, 104, 105), "fresh seeds, none of them used in the search")
-    longer: int = hyper.hyper(0, "rounds of runs that go on longer, for the oracle; 0 for none", least=0)
-    longer_settings: int = hyper.hyper(2, "settings of each method that go on longer, the oracle's best", least=1)
-
-
-@dataclass(frozen=True)
-class Purpose:
-    """What a run of a published table is made for; on record beside its result, not part of its name."""
-
-    stage: Stage
-    effort: Effort
-    rules: tuple[str, ...] = ()  # the selection rules that asked for a run with a fresh seed
 
 
 @dataclass(frozen=True)
@@ -79,20 +60,34 @@ class Trial:
 
     @property
     def id(self) -> str:
-        asked: dict[str, Any] = self.asked()
+        return self.id_with({})
+
+    def id_with(self, more: dict[str, Any]) -> str:
+        """The id of a run that is also decided by something else than the trial."""
+        asked: dict[str, Any] = {**self.asked(), **more}
         for name in getattr(self.data, "unnamed", ()):
             asked["data"].pop(name)
+        if self.sources:  # a run of changed code is another run
+            asked["sources"] = self.sources
+        return run_id(asked)
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Own code that the trial names, each by the content of its file."""
         own = [self.algorithm_name] if ":" in self.algorithm_name else []
         own += [self.model.build] if self.model.build else []
-        if own:  # a run of changed code is another run
-            asked["sources"] = {name: _source(name) for name in own}
-        return run_id(asked)
+        return {name: _source(name) for name in own}
 
     @property
     def fold(self) -> str:
         """What was held out from training in turn: a context, or a client; empty where nothing was."""
         client = getattr(self.data, "leave_out", -1)
         return getattr(self.data, "fold", "") or (f"client {client}" if client >= 0 else "")
+
+    @property
+    def facts(self) -> Facts:
+        """What its record says of it beside what was asked."""
+        return Facts(self.method or self.label, self.setting, self.seed, self.fold, self.purpose)
 
     @property
     def title(self) -> str:
@@ -106,9 +101,18 @@ class Trial:
         return f"{words}-seed{self.seed}-{self.id}"
 
     def federation(self) -> Federation:
-        if self.contexts.infer == "given":
-            return _federation(self.benchmark, self.data, self.seed)
-        return _inferred(self.benchmark, self.data, self.seed, self.contexts, self.model, self.training)
+        """The data as they are given, whatever is prepared from them."""
+        return _federation(self.benchmark, self.data, self.seed)
+
+    def program(self) -> Program:
+        """The phases of the run."""
+        return program_of(self.algorithm, self.training, self.contexts)
+
+    @property
+    def preparation_key(self) -> tuple[object, ...]:
+        """Trials with the same one prepare alike."""
+        training = dataclasses.replace(self.training, rounds=1, evaluate_every=1, at_rest="memory", compile=False)
+        return self.benchmark, self.data, self.seed, self.contexts, self.model, training
 
 
 def _source(name: str) -> str:
@@ -121,10 +125,3 @@ def _source(name: str) -> str:
 @lru_cache(maxsize=16)  # some 200 MB each at full size
 def _federation(benchmark: str, settings: Any, seed: int) -> Federation:
     return build_federation(benchmark, settings, seed)
-
-
-@lru_cache(maxsize=16)
-def _inferred(
-    benchmark: str, settings: Any, seed: int, contexts: ContextSettings, model: ModelSettings, training: Training
-) -> Federation:
-    return prepared(_federation(benchmark, settings, seed), seed, contexts, model, training)

@@ -1,1 +1,1 @@
-"""What a terminal and trackers are told."""
+"""What is shown in a terminal (`tables`, `live`, `live_deployment`), and what trackers are sent (`track`)."""

@@ -8,109 +8,117 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perinvfl.errors import UserError
-from perinvfl.runs.records import Event, Run, read_run
-from perinvfl.runs.train import Watch
-from perinvfl.runs.trial import Trial
+from perinvfl.runs.progress import Exchange, Progress
+from perinvfl.runs.records import Event, read_run
+
+if TYPE_CHECKING:
+    from perinvfl.runs.trial import Trial
 
 
-class Several(Watch):
-    """Tells each of several watches in turn."""
+class Several(Progress):
+    """Passes everything on to several watches in turn."""
 
-    def __init__(self, watches: Sequence[Watch]) -> None:
+    def __init__(self, watches: Sequence[Progress]) -> None:
         self.watches = watches
 
-    def skipped(self, trial: Trial, run: Run) -> None:
+    def skipped(self, trial: "Trial", folder: Path) -> None:
         for watch in self.watches:
-            watch.skipped(trial, run)
+            watch.skipped(trial, folder)
 
-    def started(self, trials: list[Trial], rounds_done: int) -> None:
+    def started(self, trials: "list[Trial]", rounds_done: int) -> None:
         for watch in self.watches:
             watch.started(trials, rounds_done)
 
-    def round(self, trials: list[Trial], rounds_done: int, risk: float | None) -> None:
+    def preparing(self, trials: "list[Trial]", phase: str, round: int, rounds: int) -> None:
         for watch in self.watches:
-            watch.round(trials, rounds_done, risk)
+            watch.preparing(trials, phase, round, rounds)
 
-    def evaluated(self, trials: list[Trial], rounds_done: int, mean: float | None) -> None:
+    def round(
+        self, trials: "list[Trial]", rounds_done: int, risk: float | None, exchange: Exchange | None = None
+    ) -> None:
+        for watch in self.watches:
+            watch.round(trials, rounds_done, risk, exchange)
+
+    def evaluated(self, trials: "list[Trial]", rounds_done: int, mean: float | None) -> None:
         for watch in self.watches:
             watch.evaluated(trials, rounds_done, mean)
 
-    def broke(self, trial: Trial, round: int) -> None:
+    def broke(self, trial: "Trial", round: int, why: str) -> None:
         for watch in self.watches:
-            watch.broke(trial, round)
+            watch.broke(trial, round, why)
 
-    def finished(self, trials: list[Trial], seconds: float) -> None:
+    def finished(self, trials: "list[Trial]", seconds: float, summary: str = "") -> None:
         for watch in self.watches:
-            watch.finished(trials, seconds)
+            watch.finished(trials, seconds, summary)
 
 
-class Follower(Watch):
+class Follower(Progress):
     """Sees every evaluation of every trial as its record has it."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
 
-    def begin(self, trial: Trial, start: Event, rounds_done: int) -> None: ...
-    def measured(self, trial: Trial, event: Event) -> None: ...
-    def end(self, trial: Trial, broken: bool) -> None: ...
+    def begin(self, trial: "Trial", start: Event, rounds_done: int) -> None: ...
+    def measured(self, trial: "Trial", event: Event) -> None: ...
+    def end(self, trial: "Trial", broken: bool) -> None: ...
 
-    def started(self, trials: list[Trial], rounds_done: int) -> None:
+    def started(self, trials: "list[Trial]", rounds_done: int) -> None:
         for trial in trials:
             run = read_run(self.out / trial.folder)
-            assert run is not None  # its start is written before it is told
+            assert run is not None  # the start is on record before it is reported
             self.begin(trial, run.start, rounds_done)
 
-    def evaluated(self, trials: list[Trial], rounds_done: int, mean: float | None) -> None:
+    def evaluated(self, trials: "list[Trial]", rounds_done: int, mean: float | None) -> None:
         for trial in trials:
             run = read_run(self.out / trial.folder)
             if run is not None and run.evaluations and run.evaluations[-1]["round"] == rounds_done:
                 self.measured(trial, run.evaluations[-1])
 
-    def finished(self, trials: list[Trial], seconds: float) -> None:
+    def finished(self, trials: "list[Trial]", seconds: float, summary: str = "") -> None:
         for trial in trials:
             run = read_run(self.out / trial.folder)
             self.end(trial, broken=run is not None and run.broken is not None)
 
 
 class JsonLines(Follower):
-    """One JSON object a line: `skipped`, `start`, `evaluation`, `broken`, `end`; each names the run."""
+    """One JSON object per line: `skipped`, `start`, `evaluation`, `broken`, `end`; each names the run."""
 
     def __init__(self, out: Path, say: Callable[[str], None]) -> None:
         super().__init__(out)
         self.say = say
         self.began, self.before = 0.0, 0
 
-    def tell(self, event: str, trial: Trial, **fields: Any) -> None:
+    def emit(self, event: str, trial: "Trial", **fields: Any) -> None:
         names = {"event": event, "run": trial.id, "label": trial.label, "seed": trial.seed}
         self.say(json.dumps({**names, **fields}, ensure_ascii=False, separators=(",", ":")))
 
-    def skipped(self, trial: Trial, run: Run) -> None:
-        self.tell("skipped", trial, folder=str(run.folder))
+    def skipped(self, trial: "Trial", folder: Path) -> None:
+        self.emit("skipped", trial, folder=str(folder))
 
-    def begin(self, trial: Trial, start: Event, rounds_done: int) -> None:
+    def begin(self, trial: "Trial", start: Event, rounds_done: int) -> None:
         self.began, self.before = time.perf_counter(), rounds_done
         folder = str(self.out / trial.folder)
-        self.tell("start", trial, folder=folder, rounds=trial.training.rounds, rounds_done=rounds_done)
+        self.emit("start", trial, folder=folder, rounds=trial.training.rounds, rounds_done=rounds_done)
 
-    def measured(self, trial: Trial, event: Event) -> None:
+    def measured(self, trial: "Trial", event: Event) -> None:
         done = event["round"]
         pace = (time.perf_counter() - self.began) / max(1, done - self.before)
         left = round(pace * (trial.training.rounds - done), 1)
-        self.tell("evaluation", trial, **{k: v for k, v in event.items() if k != "event"}, seconds_left=left)
+        self.emit("evaluation", trial, **{k: v for k, v in event.items() if k != "event"}, seconds_left=left)
 
-    def broke(self, trial: Trial, round: int) -> None:
-        self.tell("broken", trial, round=round)
+    def broke(self, trial: "Trial", round: int, why: str) -> None:
+        self.emit("broken", trial, round=round)
 
-    def end(self, trial: Trial, broken: bool) -> None:
+    def end(self, trial: "Trial", broken: bool) -> None:
         if not broken:
-            self.tell("end", trial, folder=str(self.out / trial.folder))
+            self.emit("end", trial, folder=str(self.out / trial.folder))
 
 
 def scalars(event: Event) -> dict[str, float]:
-    """The numbers of an evaluation that a tracker draws over the rounds, means over clients."""
+    """The numbers of an evaluation that a tracker plots over the rounds, as means over clients."""
     found = {}
     risks = [risk for risk in event["risks"] if risk is not None]
     if risks:
@@ -123,7 +131,7 @@ def scalars(event: Event) -> dict[str, float]:
 
 
 class TensorBoard(Follower):
-    """Event files in OUT/tensorboard, one folder a run."""
+    """Event files in OUT/tensorboard, one folder per run."""
 
     def __init__(self, out: Path) -> None:
         super().__init__(out)
@@ -134,19 +142,19 @@ class TensorBoard(Follower):
         self.make: Any = SummaryWriter
         self.writers: dict[str, Any] = {}
 
-    def begin(self, trial: Trial, start: Event, rounds_done: int) -> None:
+    def begin(self, trial: "Trial", start: Event, rounds_done: int) -> None:
         folder = self.out / "tensorboard" / trial.folder
-        # What a killed run drew after its checkpoint will be drawn again.
+        # What a killed run logged after its checkpoint will be logged again.
         writer = self.make(str(folder), purge_step=rounds_done + 1 if rounds_done else None)
         writer.add_text("settings", f"```json\n{json.dumps(start['asked'], indent=2)}\n```")
         self.writers[trial.id] = writer
 
-    def measured(self, trial: Trial, event: Event) -> None:
+    def measured(self, trial: "Trial", event: Event) -> None:
         for name, value in scalars(event).items():
             self.writers[trial.id].add_scalar(name, value, event["round"])
         self.writers[trial.id].flush()
 
-    def end(self, trial: Trial, broken: bool) -> None:
+    def end(self, trial: "Trial", broken: bool) -> None:
         self.writers.pop(trial.id).close()
 
     def close(self) -> None:
@@ -165,7 +173,7 @@ class Mlflow(Follower):
             import sqlalchemy  # noqa: F401  the database beside the records
         except ModuleNotFoundError:
             raise UserError("--track mlflow needs more packages: pip install 'perinvfl[track]'.") from None
-        logging.getLogger("mlflow").setLevel(logging.WARNING)  # else it tells of the tables that it makes
+        logging.getLogger("mlflow").setLevel(logging.WARNING)  # else it reports every table that it makes
         out.mkdir(parents=True, exist_ok=True)
         place = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(out / 'mlflow.db').resolve()}"
         self.client: Any = mlflow.MlflowClient(tracking_uri=place)
@@ -173,10 +181,10 @@ class Mlflow(Follower):
         self.experiment = known.experiment_id if known else self.client.create_experiment(name)
         self.runs: dict[str, str] = {}
 
-    def begin(self, trial: Trial, start: Event, rounds_done: int) -> None:
+    def begin(self, trial: "Trial", start: Event, rounds_done: int) -> None:
         query = f"tags.`perinvfl.run` = '{trial.id}'"
         found = self.client.search_runs([self.experiment], query) if rounds_done else []
-        if found:  # the run goes on, and so does what was tracked of it
+        if found:  # a resumed run goes on in the MLflow run it had
             run = found[0].info.run_id
             self.client.update_run(run, status="RUNNING")
         else:
@@ -188,11 +196,11 @@ class Mlflow(Follower):
                     self.client.log_param(run, f"{part}.{key}".rstrip("."), str(value))
         self.runs[trial.id] = run
 
-    def measured(self, trial: Trial, event: Event) -> None:
+    def measured(self, trial: "Trial", event: Event) -> None:
         for name, value in scalars(event).items():
             self.client.log_metric(self.runs[trial.id], name, value, step=event["round"])
 
-    def end(self, trial: Trial, broken: bool) -> None:
+    def end(self, trial: "Trial", broken: bool) -> None:
         self.client.set_terminated(self.runs.pop(trial.id), "FAILED" if broken else "FINISHED")
 
     def close(self) -> None:
@@ -200,16 +208,13 @@ class Mlflow(Follower):
             self.client.set_terminated(run, "KILLED")
 
 
-SINKS = ("tensorboard", "mlflow")
-
-
 @contextmanager
-def sinks(names: Sequence[str], out: Path, experiment: str) -> Iterator[list[Watch]]:
+def trackers(names: Sequence[str], out: Path, experiment: str) -> Iterator[list[Progress]]:
     """The trackers asked for, closed whatever happens."""
     with ExitStack() as stack:
-        opened: list[Watch] = []
+        opened: list[Progress] = []
         for name in names:
-            sink = TensorBoard(out) if name == "tensorboard" else Mlflow(out, experiment)
-            stack.callback(sink.close)
-            opened.append(sink)
+            tracker = TensorBoard(out) if name == "tensorboard" else Mlflow(out, experiment)
+            stack.callback(tracker.close)
+            opened.append(tracker)
         yield opened

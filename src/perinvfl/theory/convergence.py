@@ -25,8 +25,9 @@ from perinvfl.algorithms.base import Broadcast
 from perinvfl.core.hyper import hyper
 from perinvfl.core.seeding import generator
 from perinvfl.data.federation import Federation, Split
-from perinvfl.engine.simulation import Simulation, Training
+from perinvfl.engine.simulation import Simulation
 from perinvfl.learning.problem import Batch, Problem, functional_gradient
+from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings
 from perinvfl.theory.common import Record, Theory, fit_power_law
 

@@ -20,7 +20,8 @@ from perinvfl.algorithms.base import Algorithm
 from perinvfl.core.hyper import hyper
 from perinvfl.core.seeding import generator
 from perinvfl.data.benchmarks.structural import StructuralSettings, draw_contexts, draw_mechanism, sample
-from perinvfl.engine.simulation import Simulation, Training
+from perinvfl.engine.simulation import Simulation
+from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings
 from perinvfl.theory.common import Record, Theory, mean_and_std
 from perinvfl.theory.minimise import (

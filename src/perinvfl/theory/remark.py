@@ -15,7 +15,8 @@ from perinvfl.algorithms import PerInvFL
 from perinvfl.core.hyper import hyper
 from perinvfl.data.benchmarks.digits import DigitSettings, digit_federation
 from perinvfl.data.benchmarks.structural import StructuralSettings
-from perinvfl.engine.simulation import Simulation, Training
+from perinvfl.engine.simulation import Simulation
+from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings
 from perinvfl.theory.common import Record, Theory, student_95
 from perinvfl.theory.personalized import error, global_minimum, personal_minimum, world

@@ -1,19 +1,30 @@
 """FedGMA's mask: Tenison et al., Gradient Masked Averaging for Federated Learning, 2022; `agreement` of any method."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from perinvfl.algorithms.aggregation.base import Aggregation
+from perinvfl.algorithms.aggregation.mean import Mean
 from perinvfl.core import tree
 from perinvfl.core.tree import Params
 
 
-def damped(update: Params, signs: Params, least: float | Tensor) -> Params:
-    """The mean update with the coordinates damped on whose direction clients disagree, given the mean of their signs.
+@dataclass(frozen=True)
+class Masked(Aggregation):
+    """Another aggregation's update, damped in the coordinates on whose direction the clients disagree.
 
     m = 1 where |mean sign| ≥ τ, else |mean sign|.
     """
 
-    def damp(mean: Tensor, sign: Tensor) -> Tensor:
-        return mean * torch.where(sign.abs() < least, sign.abs(), 1.0)
+    of: Aggregation
+    least: float | Tensor  # τ
 
-    return tree.map(damp, update, signs)
+    def combine(self, updates: Params, shares: Tensor) -> Params:
+        signs = Mean().combine(tree.map(torch.sign, updates), shares)
+
+        def damp(mean: Tensor, sign: Tensor) -> Tensor:
+            return mean * torch.where(sign.abs() < self.least, sign.abs(), 1.0)
+
+        return tree.map(damp, self.of.combine(updates, shares), signs)

@@ -6,9 +6,12 @@ d = ḡ + κ‖ḡ‖ g_w / ‖g_w‖, where g_w = Σ w_i g_i and w on the simpl
 weighted sum of the updates, and the weights depend on their inner products alone.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from perinvfl.algorithms.aggregation.base import Aggregation
 from perinvfl.core import tree
 from perinvfl.core.tree import Params
 
@@ -16,10 +19,13 @@ STEPS = 200  # of exponentiated gradient descent on the simplex
 TINY = 1e-12
 
 
-def matched(updates: Params, shares: Tensor, radius: float | Tensor) -> Params:
-    """d, from updates that carry a client axis [n, ...] and the shares [n] they have in the mean."""
-    counts = matched_shares(inner_products(updates), shares, radius)
-    return tree.map(lambda leaf: torch.einsum("n,n...->...", counts.to(leaf.dtype), leaf), updates)
+@dataclass(frozen=True)
+class Matched(Aggregation):
+    radius: float | Tensor  # κ
+
+    def combine(self, updates: Params, shares: Tensor) -> Params:
+        counts = matched_shares(inner_products(updates), shares, self.radius)
+        return tree.map(lambda leaf: torch.einsum("n,n...->...", counts.to(leaf.dtype), leaf), updates)
 
 
 def inner_products(updates: Params) -> Tensor:

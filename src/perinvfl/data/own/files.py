@@ -18,11 +18,12 @@ from torch import Tensor
 
 from perinvfl.core.config import suggest
 from perinvfl.core.hyper import hyper
+from perinvfl.core.naming import name_of
 from perinvfl.core.seeding import generator
 from perinvfl.data.constant import constant_scores
 from perinvfl.data.federation import Federation, Schema, Split
 from perinvfl.data.own import readers
-from perinvfl.data.own.rows import AskedTask, BadData, Columns, Found, Rows, decide, name_of
+from perinvfl.data.own.rows import AskedTask, BadData, Columns, Found, Rows, decide
 from perinvfl.errors import UserError
 
 SAME = "same contexts"  # the name of the test in distribution

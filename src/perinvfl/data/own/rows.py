@@ -7,11 +7,12 @@ used, and `perinvfl data check` lists them all.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from perinvfl.core.naming import name_of
 from perinvfl.data.federation import Task
 from perinvfl.errors import UserError
 
@@ -91,15 +92,6 @@ class Rows:
             self.kind, self.x[keep], self.y[keep], self.client[keep], self.context[keep], self.task,
             self.clients, self.contexts, self.classes, self.features,
         )  # fmt: skip
-
-
-def name_of(value: Any) -> str:
-    """A client, context or class as text: 2021.0 and 2021 are the same name."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value).strip()
 
 
 def number_of(text: str) -> float | None:

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from perinvfl.core.config import suggest
+from perinvfl.core.naming import name_of
 from perinvfl.data.own.files import FileSettings, exclude, federation_of, read_found
-from perinvfl.data.own.rows import BadData, Fault, Rows, decide, name_of
+from perinvfl.data.own.rows import BadData, Fault, Rows, decide
 from perinvfl.errors import UserError
 
 MOST_SHOWN = 8  # columns whose relation to the label is told

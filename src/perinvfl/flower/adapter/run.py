@@ -121,7 +121,7 @@ class Heartbeat:
         self.sender._stop_event.set()
 
     def _beat(self) -> bool:
-        """Silent where the server was started anew: the run itself meets that, and says so."""
+        """Silent where the server was restarted: the run itself meets that, and says so."""
         try:
             return self.beat()
         except httpx.HTTPStatusError:

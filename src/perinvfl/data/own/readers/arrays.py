@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from perinvfl.core.naming import name_of
 from perinvfl.data.own.readers.columns import ALL, Column, names_in
 from perinvfl.data.own.readers.libraries import need
-from perinvfl.data.own.rows import BadData, Columns, Fault, Found, name_of
+from perinvfl.data.own.rows import BadData, Columns, Fault, Found
 from perinvfl.errors import UserError
 
 ARRAYS = (".npz", ".safetensors")

@@ -5,7 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from perinvfl.data.own.rows import MISSING, NAMELESS, Fault, name_of, number_of
+from perinvfl.core.naming import name_of
+from perinvfl.data.own.rows import MISSING, NAMELESS, Fault, number_of
 
 ALL = "all"  # the client or context of data that name none
 

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from perinvfl.core.naming import name_of
 from perinvfl.data.own.readers.columns import ALL, Column, names_in, numbers_in
 from perinvfl.data.own.readers.libraries import need
 from perinvfl.data.own.readers.roles import column_roles
-from perinvfl.data.own.rows import BadData, Columns, Fault, Found, name_of
+from perinvfl.data.own.rows import BadData, Columns, Fault, Found
 from perinvfl.errors import UserError
 
 TABLES = (".csv", ".tsv", ".parquet", ".pq")

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from perinvfl.plots.figure_data import look_at, spectrum_values
-from perinvfl.results.balanced import class_balanced, has_groups
+from perinvfl.results.scores import class_balanced, has_groups
 from perinvfl.runs.experiment import build_experiment
+from perinvfl.runs.progress import Progress
 from perinvfl.runs.records import Run, read_run
-from perinvfl.runs.train import Watch, train
+from perinvfl.runs.train import train
 
 BIRDS = {
     "benchmark": "drawn_birds",
@@ -31,7 +32,7 @@ def birds(tmp_path_factory: pytest.TempPathFactory) -> Run:
             "algorithm": [{"name": "ditto"}],
         }
     )
-    (folder,) = train(experiment, tmp_path_factory.mktemp("runs"), Watch())
+    (folder,) = train(experiment, tmp_path_factory.mktemp("runs"), Progress())
     run = read_run(folder)
     assert run is not None
     return run
@@ -56,11 +57,11 @@ def test_every_accuracy_is_the_mean_over_the_classes_a_client_has(birds: Run) ->
 
 
 def test_figures_of_rare_classes_show_class_balanced_accuracy_along_the_shift(birds: Run) -> None:
-    scene = look_at([birds])
-    assert scene.measure == "class-balanced accuracy" and scene.levels["constant"] == pytest.approx(50)
-    assert scene.cases == birds.start["spectrum"]  # and not "0.1 left over", which is the same shift on other birds
+    figure = look_at([birds])
+    assert figure.measure == "class-balanced accuracy" and figure.levels["constant"] == pytest.approx(50)
+    assert figure.cases == birds.start["spectrum"]  # and not "0.1 left over", which is the same shift on other birds
     last = birds.evaluations[-1]["balanced"]
-    found = {value["case"]: value["accuracy"] for value in spectrum_values(scene) if value["source"] == "measured"}
+    found = {value["case"]: value["accuracy"] for value in spectrum_values(figure) if value["source"] == "measured"}
     assert found == pytest.approx({case: 100 * last[case] for case in birds.start["spectrum"]}, abs=1e-3)
 
 

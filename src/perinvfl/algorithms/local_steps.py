@@ -1,0 +1,75 @@
+"""Local steps of the global model, from ν^t to what is uploaded."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from perinvfl.algorithms.messages import Upload
+from perinvfl.core import optimizers, tree
+from perinvfl.core.optimizers import Moments
+from perinvfl.core.tree import Params
+from perinvfl.learning.problem import Batch, Descent, FeatureObjective, Number, Objective, Problem
+
+
+@dataclass(frozen=True)
+class LocalSteps:
+    """Steps under way: `params` is where they have led, `upload()` what is sent in the end.
+
+    Inside, the steps are summed up from ν^t, since a difference of two models would round small steps away. Compiled,
+    the model itself is kept, which saves a pass over memory. An algorithm sees neither: it takes steps and asks where
+    they have led.
+    """
+
+    moments: Moments
+    risk: Tensor | None  # R(ν^t; D_i), from the first step
+    _origin: Params
+    _sum: Params  # of the steps so far; {} before the first
+    _reached: Params | None  # compiled: the model, instead of the sum
+
+    @classmethod
+    def begin(cls, problem: Problem, params: Params, moments: Moments) -> "LocalSteps":
+        """ν_{i,0} ← ν^t."""
+        return cls(moments, None, params, {}, params if problem.compiled else None)
+
+    @property
+    def params(self) -> Params:
+        """ν_{i,r}."""
+        if self._reached is not None:
+            return self._reached
+        return tree.map(torch.add, self._origin, self._sum) if self._sum else self._origin
+
+    def descend(
+        self,
+        problem: Problem,
+        objective: Objective | FeatureObjective,
+        batch: Batch,
+        how: Descent,
+        anchor: Params | None = None,
+    ) -> "LocalSteps":
+        """One step down an objective; the objective's aux at ν^t is taken for the risk, if none is known yet."""
+        if self._reached is not None:
+            step = problem.descend(objective, self._reached, batch, how, self.moments, anchor)
+            return replace(self._noting(step.aux), moments=step.moments, _reached=step.params)
+        step = problem.descend(objective, self._origin, batch, how, self.moments, anchor, total=self._sum)
+        return replace(self._noting(step.aux), moments=step.moments, _sum=step.params)
+
+    def move(self, kind: optimizers.Kind, gradient: Params, rate: Number) -> "LocalSteps":
+        """One step along a direction that the algorithm worked out itself."""
+        if self._reached is not None:
+            reached, moments = optimizers.step(kind, self._reached, gradient, self.moments, rate)
+            return replace(self, moments=moments, _reached=reached)
+        total, moments = optimizers.step(kind, self._sum, gradient, self.moments, rate)
+        return replace(self, moments=moments, _sum=total)
+
+    def noting_risk(self, risk: Tensor) -> "LocalSteps":
+        """With R(ν^t; D_i) from elsewhere."""
+        return replace(self, risk=risk)
+
+    def upload(self) -> Upload:
+        assert self.risk is not None  # a step was taken, or the risk was noted
+        reached = self._reached
+        return Upload(self._sum if reached is None else tree.map(torch.sub, reached, self._origin), self.risk)
+
+    def _noting(self, aux: Tensor) -> "LocalSteps":
+        return self if self.risk is not None else replace(self, risk=aux)

@@ -1,0 +1,67 @@
+"""What goes back and forth in a round, and what stays: four types that say who sees what."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from perinvfl.core.optimizers import Moments
+from perinvfl.core.tree import Params
+from perinvfl.errors import UserError
+from perinvfl.learning.problem import Number
+
+
+class Broadcast(NamedTuple):
+    """What one client receives at the start of a round."""
+
+    params: Params  # ν^t
+    weight: Tensor  # the weight of this client's risk in the global objective: N q_i for GroupDRO, else 1
+    round: Number  # t
+
+
+class Upload(NamedTuple):
+    """All that a client sends to the server: never θ_i, never data."""
+
+    update: Params  # ν_{i,R} − ν^t, summed step by step: a difference of two models rounds small steps away
+    risk: Tensor  # R(ν^t; D_i), one number
+
+
+class ClientState(NamedTuple):
+    """What stays with the client between rounds. Parts an algorithm does not use are empty."""
+
+    personal: Params  # θ_i
+    personal_moments: Moments
+    moments: Moments  # of the local optimizer of ν
+    weights: Params  # {"q": [K]} the client's own GroupDRO weights
+    last: Tensor  # the round it last took part in; -1 before the first
+
+
+class ServerState(NamedTuple):
+    params: Params  # ν
+    moments: Moments
+    weights: Tensor  # q, [N]
+    round: Tensor  # t, number of rounds done
+
+
+class WithheldRisks:
+    """What the server of an algorithm gets instead of the clients' risks, unless it declares that it needs them.
+
+    Any use is an error, on one machine as across machines: else a method that weighs clients by their risks would slip
+    past secure aggregation, which shows the server their mean alone.
+    """
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+
+    def __getattr__(self, name: str) -> object:
+        raise self._refusal()
+
+    @classmethod
+    def __torch_function__(cls, function: object, types: object, args: tuple[object, ...] = (), kwargs: object = None):  # type: ignore[no-untyped-def]
+        withheld = [part for part in args if isinstance(part, WithheldRisks)]
+        raise withheld[0]._refusal() if withheld else UserError("The risks of single clients are withheld.")
+
+    def _refusal(self) -> UserError:
+        return UserError(
+            f"{self._title} looks at the risks of single clients in `server` without saying so; declare "
+            "needs_risks: ClassVar[bool] = True on its class."
+        )

@@ -1,0 +1,203 @@
+"""The library from Python: data in, rounds one by one, scores and predictions out.
+
+>>> import perinvfl as pf
+>>> federation = pf.load("random", clients=3, samples=40)
+>>> session = pf.start(federation, pf.algorithm("fedavg", learning_rate=0.5), rounds=3, model={"hidden": [8]})
+>>> for round in session:
+...     print(round.number, sorted(round.risks))
+1 ['0', '1', '2']
+2 ['0', '1', '2']
+3 ['0', '1', '2']
+>>> sorted(session.evaluate())
+['0.1', '0.5']
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from perinvfl.algorithms import ALGORITHMS
+from perinvfl.algorithms.base import Algorithm
+from perinvfl.api.session import Round, Session
+from perinvfl.core import config
+from perinvfl.data.federation import Federation, Origin
+from perinvfl.data.own.files import Division, FileSettings, array_rows, federation_of
+from perinvfl.data.own.rows import AskedTask
+from perinvfl.data.registry import BENCHMARKS, build_federation
+from perinvfl.errors import UserError
+from perinvfl.learning.training import Training
+from perinvfl.models import Model, ModelSettings, module
+from perinvfl.preparation.program import check_preparation
+from perinvfl.preparation.settings import read_contexts
+from perinvfl.runs.asked import trial_of
+from perinvfl.runs.experiment import algorithm_named
+from perinvfl.runs.records import CHECKPOINT, EVENTS, read_run
+from perinvfl.runs.trial import Trial
+
+__all__ = ["ArraySettings", "Round", "Session", "algorithm", "from_arrays", "load", "resume", "start"]
+Given = ModelSettings | dict[str, Any] | str | Callable[..., torch.nn.Module] | None
+
+
+@dataclass(frozen=True)
+class ArraySettings(Division):
+    """How arrays were divided, and what was in them."""
+
+    checksum: str = ""
+
+
+def load(source: str | Path, *, seed: int = 0, **settings: Any) -> Federation:
+    """A file or folder of your own (settings as in `[data]`: label, client, context, ...) or a benchmark by its name.
+
+    The seed draws what is held out.
+    """
+    if str(source) in BENCHMARKS and str(source) != "file":
+        benchmark, kind, given = str(source), BENCHMARKS[str(source)].settings, settings
+    else:
+        benchmark, kind, given = "file", FileSettings, {"path": str(source), **settings}
+    return build_federation(benchmark, config.build(kind, _plain(given), "data"), seed)
+
+
+def from_arrays(
+    x: Any,
+    y: Any,
+    *,
+    client: Any = None,
+    context: Any = None,
+    features: Any = None,
+    task: AskedTask = "auto",
+    seed: int = 0,
+    **division: Any,
+) -> Federation:
+    """From arrays, tensors, lists or a data frame: x [n, ...], y [n], and who and where each row is from.
+
+    `division`: test_contexts, test_share, holdout, standardise, as in `[data]`.
+    """
+    rows = array_rows(x, y, client, context, task, features)
+    told = repr((rows.task, rows.clients, rows.contexts, rows.classes, rows.features, tuple(rows.x.shape)))
+    digest = hashlib.sha256(told.encode())
+    for part in (rows.x, rows.y, rows.client, rows.context):
+        digest.update(part.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    given = config.build(ArraySettings, _plain({**division, "checksum": digest.hexdigest()[:16]}), "data")
+    if given.leave_one_context_out:
+        raise UserError("leave_one_context_out makes several federations; name one context in test_contexts at a time.")
+    federation = federation_of(rows, given, seed)
+    return dataclasses.replace(federation, origin=Origin("arrays", given, seed))
+
+
+def algorithm(name: str | type[Algorithm], **settings: Any) -> Algorithm:
+    """An algorithm by its name in `perinvfl list`, as `module:Class`, or the class itself."""
+    return _algorithm(name, settings)
+
+
+def start(
+    federation: Federation,
+    algorithm: Algorithm | str = "perinvfl",
+    *,
+    rounds: int = 100,
+    seed: int | None = None,
+    model: Given = None,
+    contexts: dict[str, Any] | None = None,
+    **training: Any,
+) -> Session:
+    """Get ready to train; nothing is trained until a round is asked for.
+
+    model: settings as in `[model]`, `module:function`, or a function that makes a torch.nn.Module.
+    contexts: settings as in `[contexts]`, to infer them. training: settings as in `[training]`.
+    Without a seed, that of the federation.
+    """
+    if not isinstance(federation, Federation):
+        raise UserError(f"start takes a federation, as load gives, and was given a {type(federation).__name__}.")
+    chosen = _algorithm(algorithm, {}) if isinstance(algorithm, str) else algorithm
+    if seed is None:
+        seed = federation.origin.seed if federation.origin else 0
+    settings = config.build(Training, _plain({**training, "rounds": rounds}), "training")
+    origin = federation.origin or Origin(federation.name, ArraySettings(), seed)
+    asked, made = _model(model, federation, settings)
+    stage = read_contexts(contexts or {})
+    check_preparation(stage, federation, made)
+    trial = Trial(
+        origin.benchmark,
+        origin.settings,
+        asked,
+        settings,
+        _name_of(chosen),
+        chosen.title,
+        chosen,
+        seed,
+        contexts=stage,
+    )
+    return Session(federation, trial, made)
+
+
+def resume(
+    folder: str | Path, federation: Federation | None = None, *, model: Given = None, rounds: int | None = None
+) -> Session:
+    """A session that was saved. Data that came from arrays, and a model that has no name, have to be given again."""
+    folder = Path(folder)
+    run = read_run(folder)
+    if run is None or not (folder / CHECKPOINT).exists():
+        raise UserError(f"{folder} holds no saved session; it must have {EVENTS} and {CHECKPOINT}.")
+    asked = run.asked
+    own_data = asked["data"]["benchmark"] not in BENCHMARKS
+    if federation is None and own_data:
+        raise UserError(f"{folder} was trained on data that no file holds: give the federation again.")
+    if federation is not None and federation.origin is not None:
+        was, now = asked["data"].get("checksum"), getattr(federation.origin.settings, "checksum", None)
+        if was != now:
+            raise UserError(f"{folder} was trained on other data (checksum {was}, here {now}).")
+    # What is given takes the place of what is on record, which may no longer be found under its name.
+    known: dict[str, Any] = {} if federation is None else {"data": {"benchmark": "random", "clients": run.clients}}
+    known |= {} if model is None else {"model": {}}
+    trial = trial_of({**asked, **known}, training={} if rounds is None else {"rounds": rounds})
+    if federation is None:
+        federation = build_federation(trial.benchmark, trial.data, run.start.get("data_seed", trial.seed))
+    origin = federation.origin or Origin(federation.name, ArraySettings(), trial.seed)
+    settings, made = _model(trial.model if model is None else model, federation, trial.training)
+    trial = dataclasses.replace(trial, benchmark=origin.benchmark, data=origin.settings, model=settings)
+    session = Session(federation, trial, made)
+    session.restore(folder, run.events)
+    return session
+
+
+def _algorithm(name: str | type[Algorithm], settings: dict[str, Any]) -> Algorithm:
+    cls = algorithm_named(name, "algorithm") if isinstance(name, str) else name
+    return config.build(cls, settings, name if isinstance(name, str) else cls.__name__)
+
+
+def _name_of(algorithm: Algorithm) -> str:
+    """How experiment files call it: one that this package does not hold, by its module."""
+    cls = type(algorithm)
+    known = {found: name for name, found in ALGORITHMS.items()}
+    return (
+        known[cls]
+        if cls in known and cls.__module__.startswith("perinvfl.")
+        else f"{cls.__module__}:{cls.__qualname__}"
+    )
+
+
+def _model(given: Given, federation: Federation, training: Training) -> tuple[ModelSettings, ModelSettings | Model]:
+    """As it is recorded, and as it is used."""
+    if given is None or isinstance(given, ModelSettings):
+        settings = given or ModelSettings()
+        return settings, settings
+    if isinstance(given, str):
+        given = {"kind": "module", "build": given}
+    if isinstance(given, dict):
+        settings = config.build(ModelSettings, _plain(given), "model")
+        return settings, settings
+    name = f"{getattr(given, '__module__', '')}:{getattr(given, '__qualname__', type(given).__name__)}"
+    made = module(given, federation.shape, federation.outputs, training.precision)
+    return ModelSettings(kind="module", build=name), made
+
+
+def _plain(settings: dict[str, Any]) -> dict[str, Any]:
+    """A single text where a list of texts is meant is a mistake that Python would hide."""
+    for key in ("test_contexts", "ignore", "features", "classes", "exclude_clients", "hidden"):
+        if isinstance(settings.get(key), str | int):
+            settings = {**settings, key: (settings[key],)}
+    return settings

@@ -1,0 +1,231 @@
+"""One algorithm under way on one federation."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from perinvfl.core import checkpoint, config, files, tree
+from perinvfl.data.federation import Federation
+from perinvfl.data.own.readers import numbers_of
+from perinvfl.engine.program_run import ProgramRun
+from perinvfl.errors import UserError
+from perinvfl.models import Model, ModelSettings
+from perinvfl.models.symmetry import seeing
+from perinvfl.preparation.alignment import views_noted
+from perinvfl.runs.events import end_event, evaluation_event, prepared_event
+from perinvfl.runs.group import start_of
+from perinvfl.runs.records import CHECKPOINT, EVENTS, Event, read_run
+from perinvfl.runs.trial import Trial
+
+Scores = dict[str, dict[str, float | None]]  # by test context and client; None: the client has no sample of it
+
+
+@dataclass(frozen=True)
+class Round:
+    """What is known after a round."""
+
+    number: int  # from 1
+    risks: dict[str, float]  # R(ν; D_i) at the start of the round, of the clients that took part
+
+    @property
+    def risk(self) -> float:
+        """The mean over the clients that took part."""
+        return sum(self.risks.values()) / len(self.risks)
+
+
+class Session:
+    """One algorithm under way on one federation. Iterate it for the rounds that are left."""
+
+    def __init__(self, federation: Federation, trial: Trial, model: ModelSettings | Model) -> None:
+        self.federation, self.trial = federation, trial
+        self._run = ProgramRun(trial.program(), [trial.algorithm], {trial.seed: federation}, [trial.seed], model)
+        self._run.check()
+        self._evaluations: list[Event] = []
+        self._last: Round | None = None
+        self._seconds = 0.0
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        return self.federation.client_names
+
+    @property
+    def rounds_done(self) -> int:
+        return self._run.rounds_done
+
+    @property
+    def found(self) -> dict[str, Any]:
+        """What was found before the first round: where a reference model errs, which views clients took."""
+        self._run.prepare()
+        return self._run.facts(self.trial.seed)
+
+    def __iter__(self) -> Iterator[Round]:
+        while self.rounds_done < self.trial.training.rounds:
+            yield self.step()
+
+    def step(self) -> Round:
+        """One round, even beyond those asked for."""
+        began = time.perf_counter()
+        simulation = self._run.simulation
+        ids = simulation.participants(self.rounds_done)[0].tolist()
+        risks = self._run.round()[0].tolist()
+        self._seconds += time.perf_counter() - began
+        if int(simulation.broken[0]) >= 0:
+            raise UserError(
+                f"{self.trial.label}: no longer finite after round {self.rounds_done}; "
+                "smaller learning rates are the usual cure."
+            )
+        self._last = Round(self.rounds_done, {self.clients[i]: risk for i, risk in zip(ids, risks, strict=True)})
+        return self._last
+
+    def run(self) -> "Session":
+        """All rounds that are left."""
+        for _ in self:
+            pass
+        return self
+
+    def evaluate(self, which: str = "") -> Scores:
+        """Accuracy (mean squared error for a regression) by test context and client, of the personal models.
+
+        which: "personal" or "global"; without it, what the clients predict with.
+        """
+        if not self._run.simulation.tests:
+            raise UserError("Nothing was held out, so there is nothing to evaluate on; predict works.")
+        measured = self._run.simulation.evaluate()
+        kinds: dict[str, Scores] = {
+            kind: {case: self._by_client(row[0]) for case, row in measured[kind].items()}
+            for kind in ("personal", "global")
+            if kind in measured
+        }
+        which = which or next(iter(kinds))
+        if which not in kinds:
+            raise UserError(f'evaluate("{which}"): {self.trial.label} has {" and ".join(kinds)} models.')
+        scores = {kind: {case: row[0].tolist() for case, row in cases.items()} for kind, cases in measured.items()}
+        risks = list(self._last.risks.values()) if self._last else []
+        self._evaluations = [event for event in self._evaluations if event["round"] < self.rounds_done]
+        self._evaluations.append(evaluation_event(self.rounds_done, self._seconds, risks, scores))
+        return kinds[which]
+
+    def parameters(self, client: str | None = None) -> dict[str, Tensor]:
+        """What a client predicts with now; without a client, the global model."""
+        return self._run.simulation.model.strip(self._model_of(client))
+
+    def outputs(self, x: Any, client: str | None = None) -> Tensor:
+        """[n, outputs] of a client's model for inputs as they were in the file; without a client, the global one's."""
+        params, inputs = self._model_of(client), self._prepared(x).to(self._run.simulation.device)
+        view = 0 if client is None else self._view_of(self.clients.index(str(client)))
+        with torch.no_grad():
+            return seeing(self._run.simulation.model, view).apply(params, inputs).cpu()
+
+    def predict_proba(self, x: Any, client: str | None = None) -> Tensor:
+        """[n, classes]"""
+        if self.federation.task == "regression":
+            raise UserError("A regression has no classes; predict gives its values.")
+        logits = self.outputs(x, client)
+        if self.federation.task == "multiclass":
+            return torch.softmax(logits, 1)
+        one = torch.sigmoid(logits[:, 0])
+        return torch.stack([1 - one, one], 1)
+
+    def predict(self, x: Any, client: str | None = None) -> list[str] | Tensor:
+        """Names of classes, or the values of a regression in the label's own unit."""
+        if self.federation.task == "regression":
+            schema = self.federation.schema
+            return schema.label_mean + schema.label_scale * self.outputs(x, client)[:, 0].double()
+        return [self.classes[place] for place in self.predict_proba(x, client).argmax(1).tolist()]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        number = max(self.federation.outputs, 2)
+        return self.federation.schema.classes or tuple(str(place) for place in range(number))
+
+    def save(self, folder: str | Path) -> Path:
+        """All that is needed to go on, and a record that `perinvfl table` reads; `resume` takes it up again."""
+        folder = Path(folder)
+        there = read_run(folder)
+        if there is not None and there.start["id"] != self.trial.id:
+            raise UserError(f"{folder} holds another run; choose another folder.")
+        with files.writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        origin = self.federation.origin
+        data_seed = origin.seed if origin else self.trial.seed
+        events: list[Event] = [
+            start_of(self.trial, self.federation, self._run.simulation.model, folder.name, 0, data_seed=data_seed)
+        ]
+        if self._run.program.preparation:
+            events.append(prepared_event(self.found, 0.0))
+        over = self.rounds_done >= self.trial.training.rounds
+        evaluated = bool(self._evaluations) and self._evaluations[-1]["round"] == self.rounds_done
+        if over and not evaluated and self._run.simulation.tests:
+            self.evaluate()
+            evaluated = True
+        events += self._evaluations
+        if over and evaluated:
+            events.append(end_event(self.rounds_done, self._seconds))
+        lines = "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events)
+        spent = torch.tensor(self._seconds, dtype=torch.float64)
+        checkpoint.save(folder / CHECKPOINT, self._run.state() | {"seconds": spent})
+        files.write_atomically(folder / EVENTS, lines.encode())
+        return folder
+
+    def restore(self, folder: Path, events: list[Event]) -> None:
+        """Take up what was saved; `resume` calls this."""
+        saved = checkpoint.load(folder / CHECKPOINT)
+        try:
+            self._run.restore(saved)
+            shapes = [leaf.shape for leaf in self._run.simulation.server.params.values()]
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise UserError(f"{folder}: the saved models are not of this kind ({type(error).__name__}).") from error
+        fresh = self._run.simulation.model.init(torch.Generator().manual_seed(0))
+        if shapes != [(1, *leaf.shape) for leaf in fresh.values()]:
+            raise UserError(f"{folder}: the saved models have other shapes than the model now makes.")
+        self._seconds = float(saved["seconds"])
+        self._evaluations = [event for event in events if event["event"] == "evaluation"]
+
+    def _model_of(self, client: str | None) -> dict[str, Tensor]:
+        if client is None and not self.trial.algorithm.has_global:
+            raise UserError(f"{self.trial.label} has no global model; name a client.")
+        if client is not None and str(client) not in self.clients:
+            raise UserError(f'"{client}" is not a client{config.suggest(str(client), list(self.clients))}')
+        number = 0 if client is None else self.clients.index(str(client))
+        ids = torch.tensor([[number]], device=self._run.simulation.device)
+        models = self._run.simulation.models_of("global" if client is None else "personal", ids)
+        return tree.map(lambda leaf: leaf[0, 0], models)
+
+    def _view_of(self, client: int) -> int:
+        views = views_noted(self._run.notes.get(self.trial.seed, {}))
+        return views[client] if views else 0
+
+    def _prepared(self, x: Any) -> Tensor:
+        """Inputs as the model was trained on them."""
+        schema = self.federation.schema
+        names = list(getattr(x, "columns", []))
+        if names and schema.features:
+            missing = [name for name in schema.features if name not in names]
+            if missing:
+                raise UserError(f'The column "{missing[0]}" is missing from what is to be predicted.')
+            x = x[list(schema.features)]
+        inputs = numbers_of("x", x)
+        if tuple(inputs.shape[1:]) != self.federation.shape:
+            raise UserError(
+                f"x has shape {list(inputs.shape)}; the model takes rows of shape {list(self.federation.shape)}."
+            )
+        wrong = (~torch.isfinite(inputs).flatten(1).all(1)).nonzero()
+        if len(wrong):
+            raise UserError(f"x: row {int(wrong[0]) + 1} holds a value that is not a finite number.")
+        if schema.mean:
+            mean, scale = (torch.tensor(values, dtype=torch.float64) for values in (schema.mean, schema.scale))
+            inputs = (inputs.double() - mean) / scale
+        return inputs.float()
+
+    def _by_client(self, scores: Tensor) -> dict[str, float | None]:
+        known = torch.isfinite(scores).tolist()
+        return {
+            name: round(score, 6) if fine else None
+            for name, score, fine in zip(self.clients, scores.tolist(), known, strict=True)
+        }

@@ -1,0 +1,56 @@
+"""Options that several commands take."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perinvfl.errors import UserError
+
+
+class TextOrJson(StrEnum):
+    text = "text"
+    json = "json"
+
+
+class Tracker(StrEnum):
+    tensorboard = "tensorboard"
+    mlflow = "mlflow"
+
+
+ExperimentFile = Annotated[Path, typer.Argument(help="Experiment file (TOML).")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Replace one setting, such as training.rounds=20."),
+]
+Out = Annotated[Path, typer.Option("--out", help="Folder for the records, with a subfolder for each experiment.")]
+DataRoot = Annotated[
+    Path | None, typer.Option("--data-root", help="Folder of the official idx files, instead of the embedded images.")
+]
+Rule = Annotated[
+    str,
+    typer.Option("--rule", help="Selection rule of a published table; by default the one that the table is about."),
+]
+Format = Annotated[TextOrJson, typer.Option("--format", help="Text for people, JSON for programs.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only.")]
+Json = Annotated[bool, typer.Option("--json", help="Print progress and the table as JSON, one object per line.")]
+Track = Annotated[
+    list[Tracker] | None, typer.Option("--track", help="Also log to TensorBoard or MLflow; may be given twice.")
+]
+
+
+@dataclass(frozen=True)
+class ProgressOptions:
+    """How progress is shown: bars or lines unless quiet or as JSON, and logged to trackers besides."""
+
+    quiet: bool = False
+    json: bool = False
+    trackers: tuple[str, ...] = ()
+
+
+def progress_options(quiet: bool, json: bool, track: list[Tracker] | None) -> ProgressOptions:
+    if quiet and json:
+        raise UserError("--quiet and --json exclude each other; give one of them.")
+    return ProgressOptions(quiet, json, tuple(dict.fromkeys(tracker.value for tracker in track or [])))

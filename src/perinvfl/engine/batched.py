@@ -1,0 +1,129 @@
+"""All clients of all trials as one batched program, or unrolled into one recording: the ways to use a GPU."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from perinvfl.algorithms.base import Algorithm
+from perinvfl.algorithms.messages import Broadcast, ClientState, ServerState
+from perinvfl.core import tree
+from perinvfl.core.tree import Params
+from perinvfl.data.federation import Split
+from perinvfl.engine.executors import Cohort, row, varying_fields
+from perinvfl.engine.local_client import STATISTICS_SAMPLES, measure_logits, predict, with_settings
+from perinvfl.learning.problem import Problem
+
+
+class Batched:
+    """All clients of all trials as one batched program: the way to use a GPU."""
+
+    def __init__(self, algorithms: Sequence[Algorithm], problem: Problem, clients: int, device: torch.device) -> None:
+        self.base, self.problem = algorithms[0], problem
+        self.hyper, self.client_hyper = stack_settings(algorithms, clients, device)
+
+    def clients(self, server: ServerState, states: ClientState, cohort: Cohort) -> Any:
+        def one(hyper: dict[str, Tensor], broadcast: Broadcast, state: ClientState, data: Split, indices: Any) -> Any:
+            algorithm = with_settings(self.base, dict(hyper))
+            return algorithm.client_round(self.problem, broadcast, state, self.problem.batches(data, indices))
+
+        uploads, states = self._over_clients(one, server, states, cohort)
+
+        def combine(hyper: dict[str, Tensor], updates: Params, shares: Tensor) -> Params:
+            return with_settings(self.base, dict(hyper)).aggregation().combine(updates, shares)
+
+        return torch.vmap(combine)(self.hyper, uploads.update, cohort.shares), uploads.risk, states
+
+    def server(self, server: ServerState, update: Params, client_risks: Tensor, ids: Tensor) -> ServerState:
+        def one(hyper: dict[str, Tensor], *rest: Any) -> ServerState:
+            return with_settings(self.base, dict(hyper)).server_round(*rest)
+
+        return torch.vmap(one)(self.hyper, server, update, client_risks, ids)
+
+    def personal(self, server: ServerState, states: ClientState, cohort: Cohort) -> Params:
+        def one(
+            hyper: dict[str, Tensor], broadcast: Broadcast, state: ClientState, data: Split, indices: Any
+        ) -> Params:
+            algorithm = with_settings(self.base, dict(hyper))
+            return algorithm.personal(self.problem, broadcast, state, self.problem.batches(data, indices))
+
+        return self._over_clients(one, server, states, cohort)
+
+    def measure(self, params: Params, tests: list[Split]) -> Tensor:
+        trials = next(iter(params.values())).shape[0]
+        flat = tree.flatten_axes(params)
+        each = torch.vmap(lambda p, x: predict(self.problem, p, x))
+        one = torch.vmap(lambda logits, y, context: measure_logits(self.problem, logits, y, context))
+        logits = {key: each(flat, x.flatten(0, 1)) for key, x in {id(test.x): test.x for test in tests}.items()}
+        scores = [one(logits[id(test.x)], test.y.flatten(0, 1), test.context.flatten(0, 1)) for test in tests]
+        return torch.stack(scores, 1).unflatten(0, (trials, -1))
+
+    def predict(self, params: Params, x: Tensor) -> Tensor:
+        one = torch.vmap(lambda p, own: predict(self.problem, p, own))
+        return one(tree.flatten_axes(params), x.flatten(0, 1)).unflatten(0, x.shape[:2])
+
+    def statistics(self, params: Params, cohort: Cohort) -> Params:
+        assert self.problem.model.statistics is not None
+        trials, n = cohort.ids.shape
+        device = cohort.ids.device
+        places = torch.arange(STATISTICS_SAMPLES, device=device) * cohort.sizes[..., None] // STATISTICS_SAMPLES
+        trial, client = torch.arange(trials, device=device)[:, None, None], torch.arange(n, device=device)[:, None]
+        x = cohort.data.x[trial, client, places]  # [T, n, samples, ...], none of them padding
+        measured = torch.vmap(self.problem.model.statistics)(tree.flatten_axes(params), x.flatten(0, 1))
+        return tree.split_axis(measured, trials)
+
+    def _over_clients(self, one: Callable[..., Any], server: ServerState, states: ClientState, cohort: Cohort) -> Any:
+        trials, n = cohort.ids.shape
+
+        def send(hyper: dict[str, Tensor], server: ServerState, ids: Tensor) -> Broadcast:
+            return with_settings(self.base, dict(hyper)).broadcast(server, ids)
+
+        sent = torch.vmap(send)(self.hyper, server, cohort.ids)
+
+        def to_each(leaf: Tensor) -> Tensor:  # [T, ...] -> [T * n, ...]
+            return leaf[:, None].expand(trials, n, *leaf.shape[1:]).flatten(0, 1)
+
+        broadcast = Broadcast(
+            tree.map(to_each, sent.params), sent.weight.flatten(), to_each(torch.as_tensor(sent.round))
+        )
+        rows = {
+            name: (leaf.gather(1, cohort.ids) if leaf.ndim == 2 else leaf[:, None].expand(trials, n)).flatten()
+            for name, leaf in self.client_hyper.items()
+        }
+        data, states = tree.flatten_axes(cohort.data), tree.flatten_axes(states)
+        indices = None if cohort.indices is None else cohort.indices.flatten(0, 1)
+        return tree.split_axis(self._map(one, (rows, broadcast, states, data, indices), trials * n), trials)
+
+    def _map(self, one: Callable[..., Any], stacked: tuple[Any, ...], count: int) -> Any:
+        """`one` for every place on the first axis of what is stacked; a None is the same for all."""
+        return torch.vmap(one, in_dims=tuple(None if part is None else 0 for part in stacked))(*stacked)
+
+
+class Unrolled(Batched):
+    """One client after another, on the states of a batched program: a GPU records the whole round once and replays it.
+
+    Large convolutions gain nothing from being batched over models; what a loop loses is the time between kernels, and
+    in a recording there is none.
+    """
+
+    def _map(self, one: Callable[..., Any], stacked: tuple[Any, ...], count: int) -> Any:
+        def at(place: int) -> list[Any]:
+            return [None if part is None else row(part, place) for part in stacked]
+
+        return tree.stack([one(*at(place)) for place in range(count)])
+
+
+def stack_settings(
+    algorithms: Sequence[Algorithm], clients: int, device: torch.device
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The settings that differ between trials, [T], for the server; those and per-client ones, [T, N], for clients."""
+    server, client = {}, {}
+    for name in varying_fields(algorithms[0]):
+        values = [getattr(algorithm, name) for algorithm in algorithms]
+        if any(isinstance(value, tuple) for value in values):
+            rows = [value if isinstance(value, tuple) else (value,) * clients for value in values]
+            client[name] = torch.tensor(rows, dtype=torch.float32, device=device)
+        elif len(set(values)) > 1:
+            server[name] = client[name] = torch.tensor(values, dtype=torch.float32, device=device)
+    return server, client

@@ -1,0 +1,46 @@
+"""Every random draw of a run, by (seed, client, round) and purpose alone: the simulator and a site draw the same."""
+
+import torch
+from torch import Tensor
+
+from perinvfl.core.seeding import generator
+from perinvfl.data.images import Augmentation
+from perinvfl.learning.training import Training
+
+
+def participants(seed: int, round: int, clients: int, fraction: float) -> Tensor:
+    """[n] who takes part in a round, in order."""
+    count = max(1, int(fraction * clients + 0.5))
+    if count == clients:
+        return torch.arange(clients)
+    return torch.randperm(clients, generator=generator(seed, "participants", round))[:count].sort().values
+
+
+def sample_indices(
+    seed: int,
+    client: int,
+    round: int,
+    purpose: str,
+    samples: int,
+    shape: tuple[int, int],  # steps, batch size
+    augmentation: Augmentation,
+    stride: int,  # samples that the client's data hold, padding included
+) -> Tensor:
+    """[steps, B] places in one client's data; where images are augmented, plus stride times the number of a view."""
+    drawn = torch.randint(samples, shape, generator=generator(seed, purpose, client, round))
+    if augmentation.views > 1:
+        source = generator(seed, "views", purpose, client, round)
+        drawn += stride * torch.randint(augmentation.views, shape, generator=source)
+    return drawn
+
+
+def shares(sizes: Tensor, weights: str) -> Tensor:
+    """[..., n] the share of each client in the mean, from how many samples [..., n] each has."""
+    if weights == "samples":
+        return sizes.float() / sizes.float().sum(-1, keepdim=True)
+    return torch.full(sizes.shape, 1 / sizes.shape[-1], device=sizes.device)
+
+
+def batches_shape(training: Training, steps: int) -> tuple[int, int] | None:
+    """Steps and batch size; None where every step looks at all of a client's data, or there is no step."""
+    return (steps, training.batch_size) if training.batch_size and steps else None

@@ -1,0 +1,104 @@
+"""One client and its own data: what the simulator's loop and a deployed site both run."""
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from perinvfl.algorithms.base import Algorithm
+from perinvfl.algorithms.messages import Broadcast, ClientState, Upload
+from perinvfl.core import tree
+from perinvfl.core.tree import Params
+from perinvfl.data.federation import Split
+from perinvfl.learning import risks
+from perinvfl.learning.problem import Problem
+
+PIECE = 2**20  # most numbers that one model looks at in one go when it is only measured
+STATISTICS_SAMPLES = 256  # of a client's training data, to measure what a batch norm predicts with
+
+
+@dataclass(frozen=True)
+class LocalClient:
+    algorithm: Algorithm  # as this client knows it
+    problem: Problem
+    data: Split  # [M, ...] its own samples without padding, where it trains
+
+    def round(
+        self, broadcast: Broadcast, state: ClientState, indices: Tensor | None
+    ) -> tuple[Upload, ClientState]:  # indices: [steps, B], or all of its data at every step
+        batches = self.problem.batches(self.data, indices)
+        upload, state = self.algorithm.client_round(self.problem, broadcast, state, batches)
+        return upload._replace(update=tree.map(_in_order, upload.update)), state
+
+    def personal(self, broadcast: Broadcast, state: ClientState, indices: Tensor | None) -> Params:
+        """What it predicts with."""
+        batches = self.problem.batches(self.data, indices)
+        return self.algorithm.personal(self.problem, broadcast, state, batches)
+
+    def statistics(self, params: Params) -> Params:
+        """Of a model that normalises by its batch: measured on evenly spaced samples."""
+        assert self.problem.model.statistics is not None
+        return self.problem.model.statistics(params, evenly_spaced(self.data.x))
+
+
+def _in_order(leaf: Tensor) -> Tensor:
+    """Laid out in memory as after a journey: a convolution rounds by how its weights lie there."""
+    return leaf.contiguous().view(-1).view(leaf.shape)
+
+
+def evenly_spaced(x: Tensor) -> Tensor:
+    """[STATISTICS_SAMPLES, ...] of one client's samples."""
+    places = torch.arange(STATISTICS_SAMPLES, device=x.device) * x.shape[0] // STATISTICS_SAMPLES
+    return x[places]
+
+
+def real_length(context: Tensor) -> int:
+    """Up to the last real sample: what comes after it is padding."""
+    real = (context >= 0).nonzero()
+    return int(real[-1]) + 1 if len(real) else 0
+
+
+def without_padding(split: Split) -> Split:
+    """One client's samples up to its last real one."""
+    return Split(*(part[: real_length(split.context)] for part in split))
+
+
+def predict(problem: Problem, params: Params, x: Tensor) -> Tensor:
+    """[M, outputs] logits of one model, in pieces where the samples are large: many models may do this at once."""
+    if not len(x):
+        return x.new_zeros((0, 1), dtype=torch.float32)
+    piece = max(1, PIECE // x[0].numel())
+    return torch.cat([problem.model.apply(params, part) for part in x.split(piece)])
+
+
+def measure(problem: Problem, params: Params, tests: list[Split]) -> Tensor:
+    """[number of tests, 1 + groups] of one model; tests that share their inputs are predicted once."""
+    inputs = {id(test.x): test.x for test in tests}
+    lengths = dict.fromkeys(inputs, 0)
+    for test in tests:
+        lengths[id(test.x)] = max(lengths[id(test.x)], real_length(test.context))
+    logits = {key: predict(problem, params, x[: lengths[key]]) for key, x in inputs.items()}
+    scores = []
+    for test in tests:
+        length = lengths[id(test.x)]
+        scores.append(measure_logits(problem, logits[id(test.x)], test.y[:length], test.context[:length]))
+    return torch.stack(scores)
+
+
+def measure_logits(problem: Problem, logits: Tensor, y: Tensor, context: Tensor) -> Tensor:
+    return risks.measure(problem.task, logits, y, context, problem.groups)
+
+
+def for_client(algorithm: Algorithm, client: int) -> Algorithm:
+    """The algorithm as one client knows it: a list of settings gives it its own entry."""
+    lists = {
+        field.name: getattr(algorithm, field.name)
+        for field in dataclasses.fields(algorithm)
+        if isinstance(getattr(algorithm, field.name), tuple)
+    }
+    return with_settings(algorithm, {name: value[client] for name, value in lists.items()})
+
+
+def with_settings(algorithm: Algorithm, settings: dict[str, object]) -> Algorithm:
+    return dataclasses.replace(algorithm, **settings) if settings else algorithm  # type: ignore[arg-type]

@@ -1,0 +1,98 @@
+"""From data, settings and a model to the problem that clients solve; where it is solved, and how."""
+
+import os
+import shutil
+import warnings
+from collections.abc import Callable
+
+import torch
+
+from perinvfl.data.federation import Federation, Split
+from perinvfl.errors import UserError
+from perinvfl.learning.problem import Problem, Step, autograd_gradient, compiled_descent, descend, functional_gradient
+from perinvfl.learning.training import Training
+from perinvfl.models import Model, ModelSettings, build_model
+
+
+def build_problem(
+    federation: Federation,
+    training: Training,
+    model: ModelSettings | Model,
+    batched: bool = False,
+    padded: bool = False,
+) -> Problem:
+    """What the clients of a federation, or one of them alone, are given to solve.
+
+    padded: clients run as one program and some have fewer samples than others. One client at a time has no padding.
+    """
+    if isinstance(model, ModelSettings):
+        model = build_model(model, federation.shape, federation.outputs, training.precision)
+    padded = padded and training.batch_size == 0  # batches are drawn from real samples only
+    check_images(federation, training, model, padded)
+    return Problem(
+        model=model,
+        task=federation.task,
+        contexts=federation.contexts,
+        paired=training.batch_size > 0,
+        padded=padded,
+        gradient_of=functional_gradient if batched or training.compile else autograd_gradient,
+        descent=pick_descent(training, batched),
+        augmentation=federation.augmentation,
+        groups=len(federation.groups),
+        split=federation.split,
+        even_classes=federation.even_classes,
+    )
+
+
+def check_images(federation: Federation, training: Training, model: Model, padded: bool) -> None:
+    if training.batch_size == 0 and federation.augmentation.views > 1:
+        raise UserError("data.flip, data.crop and data.middle need mini-batches; set training.batch_size.")
+    if padded and model.statistics is not None:
+        raise UserError(
+            'model.norm = "batch" with clients of different sizes needs training.batch_size above 0, or '
+            'training.executor = "loop".'
+        )
+
+
+def check_batch_size(training: Training, largest_fits: bool) -> None:
+    """largest_fits: whether a batch fits into the data of the largest client."""
+    if not largest_fits:
+        raise UserError(
+            f"training.batch_size = {training.batch_size}: no client has as many samples; 0 takes all of them."
+        )
+
+
+def place_split(split: Split, device: torch.device, training: Training) -> Split:
+    """A split where it is trained on. Images at rest are bytes and stay so: the model scales them."""
+    arithmetic = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
+    images = split.x.dtype == torch.uint8
+    return Split(split.x.to(device, None if images else arithmetic), split.y.to(device), split.context.to(device))
+
+
+def pick_device(asked: str) -> torch.device:
+    if asked == "cuda" and not torch.cuda.is_available():
+        raise UserError('training.device = "cuda": no CUDA device is available here; use "cpu" or "auto".')
+    return torch.device("cuda" if asked == "cuda" or (asked == "auto" and torch.cuda.is_available()) else "cpu")
+
+
+def pick_batched(training: Training, device: torch.device, model: Model) -> bool:
+    """Whether all clients run as one program; a model that cannot says so and runs one client after another."""
+    wanted = training.executor == "vmap" or (training.executor == "auto" and device.type == "cuda")
+    if wanted and model.unmapped:
+        warnings.warn(
+            f"The model cannot run for many clients at once ({model.unmapped}): training.executor is loop.",
+            stacklevel=3,
+        )
+        return False
+    return wanted
+
+
+def pick_descent(training: Training, batched: bool) -> Callable[..., Step]:
+    """A step as it is, or compiled."""
+    if not training.compile:
+        return descend
+    if batched:
+        raise UserError('training.compile = true goes with training.executor = "loop".')
+    if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++"))):
+        raise UserError("training.compile = true needs a C++ compiler (g++ or clang++), and none is installed here.")
+    return compiled_descent()

@@ -1,0 +1,59 @@
+"""What server and sites agree on when a run begins, and what holds until it ends."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from perinvfl.data.federation import Task
+from perinvfl.engine.problems import check_batch_size
+from perinvfl.errors import UserError
+from perinvfl.learning.training import Training
+
+
+@dataclass(frozen=True)
+class RunAgreement:
+    run: str  # names the run at the sites
+    shape: tuple[int, ...]
+    task: Task
+    outputs: int
+    contexts: int
+    tests: tuple[str, ...]
+    cases: tuple[str, ...]  # by which models are scored: the tests, and what is held out
+    spectrum: tuple[str, ...]
+    groups: dict[str, Any] = dataclasses.field(default_factory=dict)  # counts by test case, where tests have groups
+
+    def dump(self) -> bytes:
+        return json.dumps(dataclasses.asdict(self)).encode()
+
+    @staticmethod
+    def load(content: bytes) -> "RunAgreement":
+        fields = json.loads(content)
+        lists = {key: tuple(fields[key]) for key in ("shape", "tests", "cases", "spectrum")}
+        return RunAgreement(**(fields | lists))
+
+
+def agree(run: str, descriptions: list[dict[str, Any]], sites: list[str], training: Training) -> RunAgreement:
+    """From what every site tells about its data; refuses what does not fit together."""
+    first = descriptions[0]
+    for key in ("shape", "task", "outputs", "tests", "cases"):
+        for client, other in enumerate(descriptions):
+            if other[key] != first[key]:
+                raise UserError(
+                    f"The sites do not fit together: {key} is {first[key]} at {sites[0]} and {other[key]} at "
+                    f"{sites[client]}."
+                )
+    check_batch_size(training, any(site["batch_fits"] for site in descriptions))
+    lists = {key: tuple(first[key]) for key in ("shape", "tests", "cases", "spectrum")}
+    contexts = max(site["contexts"] for site in descriptions)
+    groups = stacked_groups(descriptions)
+    return RunAgreement(run, task=first["task"], outputs=first["outputs"], contexts=contexts, groups=groups, **lists)
+
+
+def stacked_groups(descriptions: list[dict[str, Any]]) -> dict[str, Any]:
+    """As the simulator has them on record: {"counts": {case: per site}, "majority": per site}."""
+    own = [site["groups"] for site in descriptions if "groups" in site]
+    if len(own) < len(descriptions):
+        return {}
+    counts = {case: [site["counts"][case] for site in own] for case in own[0]["counts"]}
+    return {"counts": counts, "majority": [site["majority"] for site in own]}

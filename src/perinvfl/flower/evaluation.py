@@ -1,0 +1,80 @@
+"""Evaluation across machines: sites measure the models on their own test cases and tell numbers."""
+
+from typing import Any
+
+import torch
+
+from perinvfl.core import tree
+from perinvfl.core.tree import Params
+from perinvfl.engine import draws
+from perinvfl.flower import codec
+from perinvfl.flower.adapter.messages import MessageType
+from perinvfl.flower.codec import Rejected
+from perinvfl.flower.server_run import ServerRun
+from perinvfl.models import build_model, mix_statistics
+from perinvfl.runs import events
+from perinvfl.runs.group import balanced_of
+
+
+def is_asked_for(rounds: ServerRun) -> bool:
+    return rounds.settings.evaluate and bool(rounds.agreement.tests)
+
+
+def evaluate(rounds: ServerRun, wait: bool) -> None:
+    """wait: the last evaluation waits for every site, as the table needs them all."""
+    kinds = [kind for kind in ("personal", "global") if getattr(rounds.phase.algorithm, f"has_{kind}")]
+    cases, grouped = list(rounds.agreement.cases), list(rounds.agreement.groups.get("counts", {}))
+    scores: dict[int, dict[str, Any]] = {}
+    answers = rounds.ask_everyone(MessageType.EVALUATE, wait, shared_model(rounds, wait))
+    for client, answer in answers.items():
+        try:
+            if isinstance(answer, Rejected):
+                raise answer
+            scores[client] = codec.decode_scores(answer, kinds, cases, grouped)
+        except Rejected as rejected:
+            rounds.leave_out(client, rounds.done - 1, f"evaluation {rejected}")
+    if not scores:
+        return
+    present = sorted(scores)
+    measured = {
+        kind: {case: [scores[client][kind][case] for client in present] for case in scores[present[0]][kind]}
+        for kind in scores[present[0]]
+    }
+    risks = [rounds.books.risks[client] for client in rounds.participants(rounds.done - 1)]
+    missing = [rounds.sites[client] for client in range(rounds.clients) if client not in scores]
+    further: dict[str, Any] = {"absent": missing} if missing else balanced(rounds, measured, kinds[0])
+    rounds.writer.write(
+        **events.evaluation_event(rounds.done, rounds.seconds, risks, measured, **further, **rounds.totals())
+    )
+    known = [score for case in rounds.agreement.spectrum for score in measured[kinds[0]][case] if score == score]
+    rounds.progress.evaluated([rounds.trial], rounds.done, sum(known) / len(known) if known else None)
+
+
+def balanced(rounds: ServerRun, measured: dict[str, Any], lead: str) -> dict[str, Any]:
+    """Class-balanced accuracy, as the simulator records it."""
+    return balanced_of({"groups": rounds.agreement.groups}, measured.get(f"{lead} groups", {}))
+
+
+def shared_model(rounds: ServerRun, wait: bool) -> Params:
+    """The global model as it predicts: where it normalises by its batch, with statistics mixed from all sites."""
+    nu, agreement = rounds.server.params, rounds.agreement
+    model = build_model(rounds.trial.model, agreement.shape, agreement.outputs, "float32")
+    if model.statistics is None:
+        return nu
+    with torch.no_grad():
+        like = model.statistics(nu, torch.zeros(2, *agreement.shape))
+    by_samples = rounds.phase.training.weights == "samples"
+    measured: dict[int, tuple[Params, int]] = {}
+    for client, answer in sorted(rounds.ask_participants("query.statistics", wait, nu).items()):
+        try:
+            if isinstance(answer, Rejected):
+                raise answer
+            measured[client] = codec.decode_statistics(answer, like, by_samples)
+        except Rejected as rejected:
+            rounds.leave_out(client, rounds.done - 1, f"statistics {rejected}")
+    if not measured:
+        return nu
+    sizes = torch.tensor([samples for _, samples in measured.values()])
+    stacked = tree.map(lambda leaf: leaf[None], tree.stack([statistics for statistics, _ in measured.values()]))
+    mixed = mix_statistics(stacked, draws.shares(sizes, rounds.phase.training.weights)[None])  # [1, n, ...] -> [1, ...]
+    return nu | tree.map(lambda leaf: leaf[0], mixed)

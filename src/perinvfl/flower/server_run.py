@@ -1,0 +1,219 @@
+"""A run under way, as the server knows it: where it stands, whom it asks and how, and what is kept on disk."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from perinvfl.algorithms.messages import ServerState
+from perinvfl.core import tree
+from perinvfl.core.seeding import generator
+from perinvfl.core.tree import Params
+from perinvfl.engine import draws
+from perinvfl.errors import UserError
+from perinvfl.flower import privacy
+from perinvfl.flower.adapter.messages import RecordDict
+from perinvfl.flower.agreement import RunAgreement
+from perinvfl.flower.assignment import Assignment
+from perinvfl.flower.codec import encode_assignments
+from perinvfl.flower.patience import Patience
+from perinvfl.flower.server_state import Bookkeeping
+from perinvfl.flower.settings import DeploymentSettings
+from perinvfl.flower.transport import Answer, Transport
+from perinvfl.models import build_model
+from perinvfl.preparation.phases import Phase
+from perinvfl.runs import events
+from perinvfl.runs.progress import Progress
+from perinvfl.runs.records import Writer, read_events
+from perinvfl.runs.trial import Trial
+
+AGREEMENT = "federation.json"
+
+
+def run_asked(trial: Trial, settings: DeploymentSettings) -> dict[str, Any]:
+    decides = settings.decides()
+    return trial.asked() | ({"federation": decides} if decides else {})
+
+
+def run_name(trial: Trial, settings: DeploymentSettings) -> str:
+    """Its id: the simulator's, unless the deployment changes the result."""
+    decides = settings.decides()
+    return trial.id_with({"federation": decides} if decides else {})
+
+
+def run_folder(trial: Trial, settings: DeploymentSettings) -> str:
+    name, _, _ = trial.folder.rpartition("-")
+    return f"{name}-{run_name(trial, settings)}"
+
+
+class ServerRun:
+    def __init__(
+        self,
+        trial: Trial,
+        settings: DeploymentSettings,
+        sites: list[str],
+        transport: Transport,
+        out: Path,
+        progress: Progress,
+        experiment: str = "experiment",
+        order: int = 0,
+    ) -> None:
+        self.trial, self.settings, self.sites, self.transport = trial, settings, sites, transport
+        self.progress, self.experiment, self.order = progress, experiment, order
+        self.program = trial.program()
+        self.folder = out / run_folder(trial, settings)
+        self.writer = Writer(self.folder)
+        self.clients = len(sites)
+        self.books = Bookkeeping(self.clients)
+        self.patience = Patience(settings.patience, progress)
+        self.evaluated: set[int] = set()  # rounds whose evaluation is on record
+        self.left_out: dict[str, int] = {}
+        self.began = 0.0  # when the run would have begun, had it never been interrupted
+        self.server: ServerState
+        self.agreement: RunAgreement
+
+    @property
+    def phase(self) -> Phase:
+        return self.program.phases[self.books.phase]
+
+    @property
+    def in_main(self) -> bool:
+        return self.books.phase == len(self.program.preparation)
+
+    @property
+    def done(self) -> int:
+        """Rounds of the phase under way."""
+        return int(self.server.round)
+
+    def step(self, notes: bool = False) -> int:
+        """The number of the next step at the sites: notes come before the round of the same number."""
+        before = sum(phase.rounds for phase in self.program.phases[: self.books.phase])
+        return 2 * (before + self.done) + (0 if notes else 1)
+
+    # Whom it asks, and what ---------------------------------------------------------------------------------------
+
+    def participants(self, t: int) -> list[int]:
+        """As the simulator draws them."""
+        if self.phase.first_alone:
+            return [0]
+        return draws.participants(self.trial.seed, t, self.clients, self.phase.training.fraction).tolist()
+
+    def questions(self, asked: list[int], nu: Params, taking_notes: bool = False) -> dict[int, RecordDict]:
+        """One message per site: what to do, with which model."""
+        if not asked:
+            return {}
+        sent = self.phase.algorithm.broadcast(self.server, torch.tensor(asked))
+        extra = {
+            "tell_samples": self.phase.training.weights == "samples",
+            "risks_seen": self.phase.algorithm.sees_risks(),
+        }
+        assignments = {
+            client: self.assignment(client, float(weight), taking_notes)
+            for client, weight in zip(asked, sent.weight, strict=True)
+        }
+        return encode_assignments(assignments, nu, extra)
+
+    def assignment(self, client: int, weight: float = 1.0, taking_notes: bool = False) -> Assignment:
+        noise = (self.settings.noise_multiplier, self.settings.noise_clip) if self.settings.private else None
+        return Assignment(
+            run=self.agreement.run,
+            asked=self.trial.asked(),
+            client=client,
+            clients=self.clients,
+            contexts=self.agreement.contexts,
+            phase=self.books.phase,
+            round=self.done,
+            step=self.step(taking_notes),
+            used=self.books.used[client],
+            weight=weight,
+            noise=noise,
+            tell_risk=not self.settings.private,
+            tell_facts=not (self.settings.private or self.settings.secure_aggregation),
+            sources=self.trial.sources,
+        )
+
+    def ask_everyone(
+        self, kind: str, wait: bool, nu: Params | None = None, taking_notes: bool = False
+    ) -> dict[int, Answer]:
+        return self._ask(list(range(self.clients)), kind, wait, nu, taking_notes)
+
+    def ask_participants(self, kind: str, wait: bool, nu: Params) -> dict[int, Answer]:
+        """All who have a part in this phase, whether they take part in a round or not."""
+        clients = [0] if self.phase.first_alone else list(range(self.clients))
+        return self._ask(clients, kind, wait, nu, taking_notes=False)
+
+    def _ask(
+        self, clients: list[int], kind: str, wait: bool, nu: Params | None, taking_notes: bool
+    ) -> dict[int, Answer]:
+        """What these sites answer; with patience for those that are away, if we wait."""
+        answers: dict[int, Answer] = {}
+        ends = time.monotonic() + (self.settings.patience if wait else 0)
+        while True:
+            asked = [client for client in self.transport.online() if client in clients and client not in answers]
+            questions = self.questions(asked, self.server.params if nu is None else nu, taking_notes)
+            self.books.bytes_down += self.model_bytes() * len(asked)
+            answers |= self.transport.ask(kind, questions, self.done, self.settings.round_timeout)
+            missing = [self.sites[client] for client in clients if client not in answers]
+            if not missing or time.monotonic() >= ends:
+                return answers
+            self.progress.waiting(missing)
+            time.sleep(0.2)
+
+    def first_state(self) -> ServerState:
+        agreement = self.agreement
+        model = build_model(self.trial.model, agreement.shape, agreement.outputs, self.trial.training.precision)
+        return self.phase.algorithm.init_server(model.init(generator(self.trial.seed, "weights")), self.clients)
+
+    def leave_out(self, client: int, t: int, why: str) -> None:
+        name = self.sites[client]
+        self.left_out[name] = self.left_out.get(name, 0) + 1
+        # The first round is round 1, as in evaluations.
+        self.writer.write(**events.left_out_event(t + 1, name, why, self.phase.name))
+        self.progress.left_out(name, t + 1, why)
+
+    def model_bytes(self) -> int:
+        return sum(4 * leaf.numel() for leaf in self.server.params.values())
+
+    def totals(self) -> dict[str, Any]:
+        """Traffic and privacy so far, for the record."""
+        totals: dict[str, Any] = {"bytes_up": self.books.bytes_up, "bytes_down": self.books.bytes_down}
+        if self.left_out:
+            totals["left_out"] = dict(self.left_out)
+        if self.settings.private:
+            totals["privacy"] = {
+                "epsilon": round(self.epsilon(), 6),
+                "delta": self.settings.noise_delta,
+                "uploads": max(self.books.uploads),
+            }
+        return totals
+
+    def epsilon(self) -> float:
+        """Of the site that was asked most often."""
+        return privacy.spent(self.settings.noise_multiplier, max(self.books.uploads), self.settings.noise_delta)
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.began
+
+    def save(self) -> None:
+        self.books.seconds = self.seconds
+        self.books.save(self.folder, self.server)
+
+    def restore(self) -> None:
+        try:
+            self.agreement = RunAgreement.load((self.folder / AGREEMENT).read_bytes())
+            saved = self.books.restore(self.folder)
+            self.server = tree.fill(self.first_state(), saved, "server")
+        except (KeyError, TypeError, ValueError, OSError) as error:
+            raise UserError(
+                f"The checkpoint in {self.folder} does not fit this run ({type(error).__name__}); delete the folder to "
+                "start the run again."
+            ) from None
+        self.began -= self.books.seconds
+        self.writer.rewind(self.done if self.in_main else None)
+        past = read_events(self.writer.path)
+        self.evaluated = {event["round"] for event in past if event["event"] == "evaluation"}
+        for event in past:
+            if event["event"] == "left out":
+                self.left_out[event["site"]] = self.left_out.get(event["site"], 0) + 1

@@ -1,0 +1,115 @@
+"""From settings to the program of a run."""
+
+import dataclasses
+from collections.abc import Collection
+from functools import partial
+from typing import Any, Protocol
+
+from perinvfl.algorithms.base import Algorithm
+from perinvfl.data.federation import Federation, Task
+from perinvfl.errors import UserError
+from perinvfl.learning.training import Training
+from perinvfl.models import Model, ModelSettings
+from perinvfl.models.symmetry import check_images, views_of
+from perinvfl.preparation.alignment import in_views, note_view, pilot_view, views_noted
+from perinvfl.preparation.inferred_contexts import (
+    PADDING,
+    inferred_view,
+    note_errors,
+    note_errors_again,
+    reference_algorithm,
+    reference_training,
+    reference_view,
+    sorted_names,
+    wrong_shares,
+)
+from perinvfl.preparation.phases import Notes, Phase, Predict, Program
+from perinvfl.preparation.settings import ContextSettings
+
+
+class Described(Protocol):
+    """What must be known of data to tell whether a program can run on them."""
+
+    @property
+    def task(self) -> Task: ...
+    @property
+    def contexts(self) -> int: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def tests(self) -> Collection[str]: ...
+
+
+def program_of(algorithm: Algorithm, training: Training, settings: ContextSettings) -> Program:
+    """The phases that the settings ask for in front of an algorithm, and the algorithm."""
+    if settings.infer == "given":
+        return Program((), Phase("main", algorithm, training), lambda notes: {})
+    reference = Phase(
+        "reference",
+        reference_algorithm(settings),
+        reference_training(settings, training),
+        partial(reference_view, settings),
+        partial(note_errors, settings),
+    )
+    phases = [reference]
+    if settings.align != "nothing":
+        pilot = dataclasses.replace(
+            reference,
+            name="pilot",
+            sees=partial(pilot_view, settings),
+            note=partial(note_view, settings),
+            first_alone=True,
+        )
+        phases.append(pilot)
+    main = Phase("main", algorithm, training, partial(_main_view, settings))
+    if settings.every:
+        main = dataclasses.replace(main, note=partial(_note_again, settings), note_every=settings.every)
+    return Program(tuple(phases), main, _facts, PADDING)
+
+
+def _main_view(settings: ContextSettings, federation: Federation, notes: Notes) -> Federation:
+    return in_views(inferred_view(settings, federation, notes), views_noted(notes))
+
+
+def _note_again(settings: ContextSettings, own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
+    return note_errors_again(own, notes, _main_view(settings, own, notes), predict)
+
+
+def case_names(settings: ContextSettings, federation: Federation) -> list[str]:
+    """The test cases by which the last phase is scored, in order: test contexts, and what is held out."""
+    held_out = federation.validation is not None
+    inferred = sorted_names(settings) if held_out and settings.infer != "given" else []
+    return [*federation.tests, *(["validation"] if held_out else []), *inferred]
+
+
+def _facts(notes: Notes) -> dict[str, Any]:
+    views = views_noted(notes)
+    return wrong_shares(notes) | ({"views": list(views)} if views else {})
+
+
+def check_preparation(settings: ContextSettings, data: Described, model: ModelSettings | Model) -> None:
+    """Refuse what cannot be prepared on these data, on one machine and across machines alike."""
+    if settings.infer == "given":
+        return
+    if data.task == "regression":
+        raise UserError("contexts.infer: a regression has no right and wrong answers to split samples by.")
+    if settings.use == "discount" and data.task != "binary":
+        raise UserError('contexts.use = "discount" takes a binary label; use = "balance" takes any.')
+    if settings.infer == "soft" and data.contexts > 1:
+        raise UserError('contexts.infer = "soft" splits clients that have one context each; use "hard".')
+    if settings.even_classes and data.task != "binary":
+        raise UserError("contexts.even_classes takes a binary label.")
+    if settings.hide_middle and len(data.shape) != 3:
+        raise UserError("contexts.hide_middle takes images; these data have no middle.")
+    if settings.align != "nothing":
+        _check_alignment(settings, data, model)
+
+
+def _check_alignment(settings: ContextSettings, data: Described, model: ModelSettings | Model) -> None:
+    check_images("contexts.align", settings.align, data.shape)
+    if data.task != "binary":
+        raise UserError("contexts.align takes a binary label.")
+    if "left-out" in data.tests:
+        raise UserError("contexts.align: a client that is left out takes no view; leave out data.leave_out.")
+    if isinstance(model, ModelSettings) and set(views_of(model.blind_to)) & set(views_of(settings.align)) != {0}:
+        raise UserError(f"contexts.align: a model blind to {model.blind_to} sees no difference; choose one.")

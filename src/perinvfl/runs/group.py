@@ -1,0 +1,266 @@
+"""Trials that run as one program, usually one: train, evaluate, record, survive being killed."""
+
+import json
+import math
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from perinvfl.core import checkpoint
+from perinvfl.core.files import only_one, write_atomically, writing
+from perinvfl.core.seeding import generator
+from perinvfl.data.federation import Federation
+from perinvfl.engine.environment import environment
+from perinvfl.engine.problems import pick_device
+from perinvfl.engine.program_run import ProgramRun
+from perinvfl.engine.simulation import Simulation
+from perinvfl.engine.timing import fastest, time_executors
+from perinvfl.errors import UserError
+from perinvfl.learning.groups import balanced_accuracy
+from perinvfl.models import Model, build_model
+from perinvfl.models.torch_module import shapes_checksum
+from perinvfl.preparation.phases import Notes
+from perinvfl.preparation.program import check_preparation
+from perinvfl.runs import events
+from perinvfl.runs.progress import Progress
+from perinvfl.runs.records import CHECKPOINT, Event, Writer, run_id
+from perinvfl.runs.trial import Trial
+
+TOGETHER = ".together"  # checkpoints of trials that run as one program
+# A checkpoint is written after a round unless writing would take more than about a twentieth of the time.
+CHECKPOINT_SHARE = 20.0
+EXECUTORS = ("auto", "vmap", "loop")  # as numbered in checkpoints
+MEASURED = ("resnet18",)  # models for which "auto" times both executors; for the others the device decides
+
+_prepared: dict[tuple[object, ...], Notes] = {}  # by Trial.preparation_key: several methods may prepare alike
+MOST_PREPARED = 16
+
+
+def forget_prepared() -> None:
+    """As in a new process."""
+    _prepared.clear()
+
+
+class TrialGroup:
+    def __init__(self, trials: list[Trial], out: Path, progress: Progress, name: str, order: dict[str, int]) -> None:
+        self.trials, self.progress, self.name, self.order = trials, progress, name, order
+        self.writers = [Writer(out / trial.folder) for trial in trials]
+        if len(trials) == 1:
+            folder = out / trials[0].folder
+            self.checkpoint, self.at_rest = folder / CHECKPOINT, folder / "at_rest"
+        else:
+            folder = out / TOGETHER
+            ids = [trial.id for trial in trials]
+            stem = run_id({"trials": ids})
+            self.checkpoint, self.at_rest = folder / f"{stem}.pt", folder / f"{stem}-at_rest"
+            with writing(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.checkpoint.with_suffix(".json"), json.dumps(ids).encode())
+        self.broken: set[int] = set()  # trials that are no longer finite, as far as recorded
+        self.began = 0.0  # when the run would have begun, had it never been interrupted
+        self.written, self.cost = 0.0, 0.0  # when the last checkpoint was written, and how long that took
+        self.executor = "auto"
+        self.timed: dict[str, float] = {}  # seconds of a round by executor, where that was measured
+
+    def run(self) -> None:
+        lock = self.checkpoint.with_suffix(".lock")
+        with only_one(lock, f"Another process is at work on {lock.parent}; let it finish, or stop it first."):
+            try:
+                self._run()
+            except UserError:
+                if not self.checkpoint.exists() and not any(writer.path.exists() for writer in self.writers):
+                    lock.unlink()  # refused before it began: no folder that a pattern would match
+                    with suppress(OSError):
+                        lock.parent.rmdir()
+                raise
+
+    def _run(self) -> None:
+        saved = checkpoint.load(self.checkpoint) if self.checkpoint.exists() else None
+        run = self._open(saved)
+        if saved is None:
+            self._start()
+        self.progress.started(self.trials, run.rounds_done)
+        # The first checkpoint comes at once; many trials in one program are large, and theirs waits.
+        self.written, self.cost = time.perf_counter(), 0.0 if len(self.trials) == 1 else 5.0
+        self._prepare(run)
+        self._train(run)
+        self._finish(run.simulation)
+
+    # Before the first round ----------------------------------------------------------------------------------------
+
+    def _open(self, saved: dict[str, torch.Tensor] | None) -> ProgramRun:
+        """The program, at its beginning or where the checkpoint left it."""
+        first = self.trials[0]
+        federations = {trial.seed: trial.federation() for trial in self.trials}
+        for federation in federations.values():
+            federation.check_tests()
+            check_preparation(first.contexts, federation, first.model)
+        known = {trial.seed: _prepared[key] for trial in self.trials if (key := trial.preparation_key) in _prepared}
+        run = ProgramRun(
+            first.program(),
+            [trial.algorithm for trial in self.trials],
+            federations,
+            [trial.seed for trial in self.trials],
+            first.model,
+            self.at_rest,
+            known,
+        )
+        if first.training.executor == "auto" and first.model.kind in MEASURED:
+            if saved is None:
+                seen = [federations[seed] for seed in (run.seeds if len(federations) > 1 else run.seeds[:1])]
+                self.timed = time_executors(run.algorithms, seen, run.seeds, first.training, first.model)
+            run = run.with_executor(fastest(self.timed) if saved is None else EXECUTORS[int(saved["executor"])])
+        self.executor = run.training.executor
+        self.began = time.perf_counter()
+        if saved is not None:
+            self._restore(run, saved)
+        else:
+            run.check()  # before anything is written
+        return run
+
+    def _start(self) -> None:
+        for trial, writer in zip(self.trials, self.writers, strict=True):
+            writer.path.unlink(missing_ok=True)  # what a run killed before its first checkpoint left
+            measured = {"used": self.executor, "seconds": _finite(self.timed)}
+            federation = trial.federation()
+            model = build_model(trial.model, federation.shape, federation.outputs, trial.training.precision)
+            further: dict[str, Any] = {"executor": measured} if self.timed else {}
+            writer.write(**start_of(trial, federation, model, self.name, self.order[trial.id], **further))
+
+    def _restore(self, run: ProgramRun, saved: dict[str, torch.Tensor]) -> None:
+        try:
+            run.restore(saved)
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise UserError(
+                f"The checkpoint {self.checkpoint} does not fit this run ({type(error).__name__}); "
+                "delete it to start the run again."
+            ) from error
+        self.began -= float(saved["seconds"])
+        preparing = run.preparation is not None
+        for writer in self.writers:
+            writer.rewind(None if preparing else run.rounds_done)
+        if not preparing:
+            self.broken = {t for t, round in enumerate(run.simulation.broken.tolist()) if round >= 0}
+
+    def _prepare(self, run: ProgramRun) -> None:
+        """The phases in front, with checkpoints on the way."""
+        if run.rounds_done or not run.program.preparation:
+            return
+        while (preparation := run.preparation) is not None:
+            phase = preparation.phase
+            round = preparation.rounds_done + 1
+            run.prepare_round()
+            self.progress.preparing(self.trials, phase.name, round, phase.rounds)
+            self._save_if_due(run)
+        while len(_prepared) > MOST_PREPARED:
+            _prepared.pop(next(iter(_prepared)))
+        for trial, writer in zip(self.trials, self.writers, strict=True):
+            _prepared[trial.preparation_key] = run.notes[trial.seed]
+            writer.write(**events.prepared_event(run.facts(trial.seed), time.perf_counter() - self.began))
+
+    # Rounds --------------------------------------------------------------------------------------------------------
+
+    def _train(self, run: ProgramRun) -> None:
+        simulation, training = run.simulation, run.training
+        on_cpu = simulation.device.type == "cpu"
+        while simulation.rounds_done < training.rounds and len(self.broken) < len(self.trials):
+            risks = run.round()
+            done = simulation.rounds_done
+            due = done % training.evaluate_every == 0 or done == training.rounds
+            if on_cpu or due:
+                self._look_for_broken(simulation)
+            self.progress.round(self.trials, done, float(risks.mean()) if on_cpu or due else None)
+            if due:
+                self._evaluate(simulation, risks)
+            self._save_if_due(run, last=done == training.rounds and len(self.trials) == 1)
+
+    def _save_if_due(self, run: ProgramRun, last: bool = False) -> None:
+        before = time.perf_counter()
+        if before - self.written < CHECKPOINT_SHARE * self.cost and not last:
+            return
+        spent = torch.tensor(before - self.began, dtype=torch.float64)
+        executor = torch.tensor(EXECUTORS.index(self.executor))
+        checkpoint.save(self.checkpoint, run.state() | {"seconds": spent, "executor": executor})
+        if run.rounds_done:
+            run.simulation.store.settle()
+        self.written = time.perf_counter()
+        self.cost = self.written - before
+
+    def _evaluate(self, simulation: Simulation, risks: torch.Tensor) -> None:
+        measured = simulation.evaluate()
+        self._look_for_broken(simulation)
+        kind = "personal" if "personal" in measured else "global"
+        seconds = time.perf_counter() - self.began
+        for t, writer in enumerate(self.writers):
+            if t not in self.broken:
+                scores = {k: {case: row[t].tolist() for case, row in cases.items()} for k, cases in measured.items()}
+                balanced = balanced_of(self.trials[t].federation().notes, scores.get(f"{kind} groups", {}))
+                writer.write(
+                    **events.evaluation_event(simulation.rounds_done, seconds, risks[t].tolist(), scores, **balanced)
+                )
+        sound = [t for t in range(len(self.trials)) if t not in self.broken]
+        cases = [measured[kind][name][sound].nanmean() for name in simulation.federation.spectrum]
+        mean = float(torch.stack(cases).mean()) if sound else None
+        self.progress.evaluated(self.trials, simulation.rounds_done, mean)
+
+    def _look_for_broken(self, simulation: Simulation) -> None:
+        for t, round in enumerate(simulation.broken.tolist()):
+            if round >= 0 and t not in self.broken:
+                self.broken.add(t)
+                why = broken_sentence(self.trials[t], round)
+                self.writers[t].write(**events.broken_event(round, why))
+                self.progress.broke(self.trials[t], round, why)
+
+    def _finish(self, simulation: Simulation) -> None:
+        peak = torch.cuda.max_memory_allocated() if simulation.device.type == "cuda" else 0
+        seconds = time.perf_counter() - self.began
+        for t, writer in enumerate(self.writers):
+            if t not in self.broken:
+                writer.write(**events.end_event(simulation.rounds_done, seconds, peak))
+        if len(self.trials) > 1:
+            self.checkpoint.unlink(missing_ok=True)
+            self.checkpoint.with_suffix(".json").unlink(missing_ok=True)
+            shutil.rmtree(self.at_rest, ignore_errors=True)
+        self.progress.finished(self.trials, seconds)
+
+
+def start_of(trial: Trial, federation: Federation, model: Model, experiment: str, order: int, **further: Any) -> Event:
+    """The first event of a run on this machine."""
+    return events.start_event(
+        trial,
+        asked=trial.asked(),
+        id=trial.id,
+        experiment=experiment,
+        order=order,
+        spectrum=federation.spectrum,
+        task=federation.task,
+        clients=federation.clients,
+        notes=federation.notes,
+        environment=environment(pick_device(trial.training.device)),
+        schema=federation.schema.names,
+        parameters=shapes_checksum(model.init(generator(trial.seed, "weights"))),
+        **further,
+    )
+
+
+def balanced_of(notes: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
+    """Class-balanced accuracy of each test context with groups: a selection rule looks at nothing but events."""
+    if not right:
+        return {}
+    there = notes["groups"]["counts"]
+    return {"balanced": {case: round(balanced_accuracy(hits, there[case]), 6) for case, hits in right.items()}}
+
+
+def broken_sentence(trial: Trial, round: int) -> str:
+    settings = trial.asked()["algorithm"]
+    told = ", ".join(f"{key} = {value}" for key, value in settings.items() if key not in ("name", "label"))
+    return f"{trial.title}, seed {trial.seed}: no longer finite after round {round}, stopped ({told})"
+
+
+def _finite(seconds: dict[str, float]) -> dict[str, float | None]:
+    """A time without end is none in JSON."""
+    return {kind: round(value, 6) if math.isfinite(value) else None for kind, value in seconds.items()}

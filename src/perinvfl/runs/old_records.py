@@ -1,0 +1,30 @@
+"""Records of format 1, whose label alone told the method and its place in a search. No other module reads labels."""
+
+import re
+from typing import Any
+
+from perinvfl.core.naming import name_of
+from perinvfl.runs.facts import Facts
+
+SEARCHED = re.compile(r"(?P<method>.+) #(?P<setting>\d+)", re.DOTALL)  # as `search` labels its trials
+
+
+def facts_of_old(start: dict[str, Any]) -> Facts:
+    """The facts of a run whose record does not name them: "IRM #7 without 2" is setting 7 of IRM, without client 2."""
+    asked = start["asked"]
+    label, client = asked["algorithm"]["label"], asked["data"].get("leave_out", -1)
+    if client >= 0:
+        label = label.removesuffix(f" without {client}")
+    searched = SEARCHED.fullmatch(label)
+    return Facts(
+        method=searched["method"] if searched else label,
+        setting=int(searched["setting"]) if searched else None,
+        seed=asked["seed"],
+        fold=f"client {client}" if client >= 0 else _context_held_out(asked["data"]),
+        purpose=None,
+    )
+
+
+def _context_held_out(data: dict[str, Any]) -> str:
+    contexts = data.get("test_contexts", ())
+    return name_of(contexts[0]) if data.get("leave_one_context_out") and len(contexts) == 1 else ""

@@ -55,16 +55,14 @@ def perinvfl(*arguments: object, module: str = "perinvfl", cwd: Path | None = No
 def called(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """The command line in this process: seconds less, where the process itself is not what is tested.
 
-    cwd: a folder to be in; modules that are imported from there are forgotten, as at the end of a process.
+    cwd: a folder to be in; its modules are imported anew, as by a new process.
     """
-    out, err, before = io.StringIO(), io.StringIO(), set(sys.modules)
+    out, err = io.StringIO(), io.StringIO()
+    for path in () if cwd is None else cwd.rglob("*.py"):
+        sys.modules.pop(path.stem, None)
+    importlib.invalidate_caches()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), contextlib.chdir(cwd or Path.cwd()):
         code = call([*map(str, arguments)])
-    for name in set(sys.modules) - before:
-        file = getattr(sys.modules[name], "__file__", None)
-        if cwd is not None and file is not None and Path(file).is_relative_to(cwd):
-            del sys.modules[name]
-    importlib.invalidate_caches()
     return subprocess.CompletedProcess(["perinvfl", *map(str, arguments)], code, out.getvalue(), err.getvalue())
 
 

@@ -105,6 +105,7 @@ class Processes:
             process.kill()
         for process in self.running.values():
             process.wait(20)
+        self.running.clear()
 
     def site(self, name: str) -> Path:
         return self.folder / f"site-{name}"

@@ -6,11 +6,12 @@ import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from perinvfl.errors import UserError
+
+DIGEST = "__source_digest__"  # kept in a user's own module
 
 
 @contextmanager
@@ -53,18 +54,21 @@ def load(name: str, where: str) -> Any:
 
 
 def source_of(thing: Any) -> str:
-    """Sixteen hex digits of the file that a function or class is written in: code that changed is another run."""
+    """Sixteen hex digits of the file that a function or class is written in: code that changed is another run.
+
+    As it was when this process first asked: a module stays as it was imported, whatever becomes of its file.
+    """
+    module = sys.modules.get(getattr(thing, "__module__", ""))
+    if module is not None and DIGEST in vars(module):
+        return str(vars(module)[DIGEST])
     try:
         file = inspect.getsourcefile(thing)
-        return _digest(file) if file else ""
+        digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else ""
     except (TypeError, OSError):
         return ""
-
-
-@lru_cache(maxsize=256)
-def _digest(file: str) -> str:
-    """As it was when this process first asked: a module stays as it was imported, whatever becomes of its file."""
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+    if module is not None:
+        setattr(module, DIGEST, digest)
+    return digest
 
 
 def told(error: Exception) -> str:

@@ -1,6 +1,7 @@
 """What goes back and forth in a round, and what stays: four types that say who sees what."""
 
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -52,16 +53,60 @@ class WithheldRisks:
     def __init__(self, title: str) -> None:
         self._title = title
 
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(self, name: str) -> Any:
         raise self._refusal()
 
     @classmethod
-    def __torch_function__(cls, function: object, types: object, args: tuple[object, ...] = (), kwargs: object = None):  # type: ignore[no-untyped-def]
-        withheld = [part for part in args if isinstance(part, WithheldRisks)]
-        raise withheld[0]._refusal() if withheld else UserError("The risks of single clients are withheld.")
+    def __torch_function__(cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        raise next(part for part in _flat((*args, *(kwargs or {}).values())) if isinstance(part, cls))._refusal()
 
     def _refusal(self) -> UserError:
         return UserError(
             f"{self._title} looks at the risks of single clients in `server` without saying so; declare "
             "needs_risks: ClassVar[bool] = True on its class."
         )
+
+
+def _refuse(self: WithheldRisks, *others: Any) -> Any:
+    raise self._refusal()
+
+
+# Python looks operators up on the class.
+for _name in [
+    "add",
+    "radd",
+    "sub",
+    "rsub",
+    "mul",
+    "rmul",
+    "truediv",
+    "rtruediv",
+    "pow",
+    "rpow",
+    "matmul",
+    "rmatmul",
+    "neg",
+    "abs",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "eq",
+    "ne",
+    "getitem",
+    "len",
+    "iter",
+    "float",
+    "int",
+    "bool",
+]:
+    setattr(WithheldRisks, f"__{_name}__", _refuse)
+
+
+def _flat(parts: Iterable[Any]) -> Iterator[Any]:
+    """All that stands in lists and tuples."""
+    for part in parts:
+        if isinstance(part, list | tuple):
+            yield from _flat(part)
+        else:
+            yield part

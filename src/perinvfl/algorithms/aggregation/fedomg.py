@@ -30,7 +30,7 @@ class Matched(Aggregation):
 
 def inner_products(updates: Params) -> Tensor:
     """[n, n] of updates that carry a client axis [n, ...]."""
-    flat = [leaf.flatten(1).float() for leaf in updates.values()]
+    flat = [leaf.reshape(leaf.shape[0], -1).float() for leaf in updates.values()]
     return torch.stack([leaf @ leaf.T for leaf in flat]).sum(0)
 
 

@@ -28,13 +28,12 @@ class LocalClient:
         self, broadcast: Broadcast, state: ClientState, indices: Tensor | None
     ) -> tuple[Upload, ClientState]:  # indices: [steps, B], or all of its data at every step
         batches = self.problem.batches(self.data, indices)
-        upload, state = self.algorithm.client_round(self.problem, broadcast, state, batches)
-        return upload._replace(update=tree.map(_in_order, upload.update)), state
+        return self.algorithm.client_round(self.problem, _laid_out(broadcast), state, batches)
 
     def personal(self, broadcast: Broadcast, state: ClientState, indices: Tensor | None) -> Params:
         """What it predicts with."""
         batches = self.problem.batches(self.data, indices)
-        return self.algorithm.personal(self.problem, broadcast, state, batches)
+        return self.algorithm.personal(self.problem, _laid_out(broadcast), state, batches)
 
     def statistics(self, params: Params) -> Params:
         """Of a model that normalises by its batch: measured on evenly spaced samples."""
@@ -42,9 +41,16 @@ class LocalClient:
         return self.problem.model.statistics(params, evenly_spaced(self.data.x))
 
 
-def _in_order(leaf: Tensor) -> Tensor:
-    """Laid out in memory as after a journey: a convolution rounds by how its weights lie there."""
-    return leaf.contiguous().view(-1).view(leaf.shape)
+def _laid_out(broadcast: Broadcast) -> Broadcast:
+    """With weights of convolutions laid out in memory as these like them, channels last, wherever they come from: how a
+    convolution rounds depends on it."""
+
+    def laid_out(leaf: Tensor) -> Tensor:
+        if leaf.ndim != 4:
+            return leaf
+        return leaf.permute(0, 2, 3, 1).clone(memory_format=torch.contiguous_format).permute(0, 3, 1, 2)
+
+    return broadcast._replace(params=tree.map(laid_out, broadcast.params))
 
 
 def evenly_spaced(x: Tensor) -> Tensor:

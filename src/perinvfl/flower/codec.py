@@ -18,6 +18,7 @@ from perinvfl.errors import UserError
 from perinvfl.flower import privacy
 from perinvfl.flower.adapter.messages import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from perinvfl.flower.assignment import Assignment
+from perinvfl.preparation.facts import are_facts
 
 MODEL, TASK, UPDATE, NUMBERS, FLAT = "model", "task", "update", "numbers", "flat"
 RAW = "float32"  # how the numbers of an array are stored: as they are in memory, little-endian
@@ -152,22 +153,9 @@ def decode_table(content: RecordDict) -> dict[str, Any]:
 
 
 def decode_facts(content: RecordDict) -> dict[str, Any]:
-    """What a site found in preparing: the share of its samples that a reference model gets wrong, its view."""
+    """What a site found in preparing, and may tell."""
     table = decode_table(content)
-    if not table:
-        return {}
-    reference, views = table.get("reference"), table.get("views", [])
-    wrong = reference.get("wrong") if isinstance(reference, dict) else None
-    sound = (
-        set(table) <= {"reference", "views"}
-        and isinstance(wrong, list)
-        and len(wrong) == 1
-        and all(type(share) in (int, float) and 0 <= share <= 1 for share in wrong)
-        and isinstance(views, list)
-        and len(views) <= 1
-        and all(type(view) is int and 0 <= view < 8 for view in views)
-    )
-    if not sound:
+    if not are_facts(table):
         raise Rejected("does not report what it found")
     return table
 

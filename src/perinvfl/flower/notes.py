@@ -7,6 +7,7 @@ from perinvfl.flower import codec
 from perinvfl.flower.codec import Rejected
 from perinvfl.flower.evaluation import shared_model
 from perinvfl.flower.server_run import ServerRun
+from perinvfl.preparation.facts import join_facts
 
 
 def take_notes(rounds: ServerRun, wait: bool) -> None:
@@ -32,15 +33,6 @@ def take_notes(rounds: ServerRun, wait: bool) -> None:
         )
     rounds.books.noted = step
     if wait:
-        rounds.books.facts = joint_facts([facts[client] for client in sorted(facts)])
+        rounds.books.facts = join_facts([facts[client] for client in sorted(facts)])
     else:
         rounds.save()
-
-
-def joint_facts(facts: list[dict[str, Any]]) -> dict[str, Any]:
-    """What every site found, as the simulator has it on record: one entry per site."""
-    if not all(facts):
-        return {}
-    found: dict[str, Any] = {"reference": {"wrong": [share for site in facts for share in site["reference"]["wrong"]]}}
-    views = [view for site in facts for view in site.get("views", [])]
-    return found | ({"views": views} if views else {})

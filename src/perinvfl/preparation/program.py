@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Collection
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from perinvfl.algorithms.base import Algorithm
 from perinvfl.data.federation import Federation, Task
@@ -12,6 +12,7 @@ from perinvfl.learning.training import Training
 from perinvfl.models import Model, ModelSettings
 from perinvfl.models.symmetry import check_images, views_of
 from perinvfl.preparation.alignment import in_views, note_view, pilot_view, views_noted
+from perinvfl.preparation.facts import facts_of
 from perinvfl.preparation.inferred_contexts import (
     PADDING,
     inferred_view,
@@ -21,7 +22,6 @@ from perinvfl.preparation.inferred_contexts import (
     reference_training,
     reference_view,
     sorted_names,
-    wrong_shares,
 )
 from perinvfl.preparation.phases import Notes, Phase, Predict, Program
 from perinvfl.preparation.settings import ContextSettings
@@ -64,7 +64,7 @@ def program_of(algorithm: Algorithm, training: Training, settings: ContextSettin
     main = Phase("main", algorithm, training, partial(_main_view, settings))
     if settings.every:
         main = dataclasses.replace(main, note=partial(_note_again, settings), note_every=settings.every)
-    return Program(tuple(phases), main, _facts, PADDING)
+    return Program(tuple(phases), main, facts_of, PADDING)
 
 
 def _main_view(settings: ContextSettings, federation: Federation, notes: Notes) -> Federation:
@@ -80,11 +80,6 @@ def case_names(settings: ContextSettings, federation: Federation) -> list[str]:
     held_out = federation.validation is not None
     inferred = sorted_names(settings) if held_out and settings.infer != "given" else []
     return [*federation.tests, *(["validation"] if held_out else []), *inferred]
-
-
-def _facts(notes: Notes) -> dict[str, Any]:
-    views = views_noted(notes)
-    return wrong_shares(notes) | ({"views": list(views)} if views else {})
 
 
 def check_preparation(settings: ContextSettings, data: Described, model: ModelSettings | Model) -> None:

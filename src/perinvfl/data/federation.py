@@ -23,6 +23,12 @@ class Split(NamedTuple):
     context: Tensor  # [N, M] int64: which context a sample came from; -1 is padding, last in what is trained on
 
 
+def real_length(context: Tensor) -> int:
+    """Of one client's samples, up to the last real one: what comes after it is padding."""
+    real = (context >= 0).nonzero()
+    return int(real[-1]) + 1 if len(real) else 0
+
+
 @dataclass(frozen=True)
 class Schema:
     """What the numbers of a federation mean to the person who brought them. Empty where there is nothing to say."""
@@ -115,9 +121,7 @@ class Federation:
         splits += [] if self.validation is None else [self.validation]
         lengths: dict[int, int] = {}
         for split in splits:
-            real = (split.context[client] >= 0).nonzero()
-            length = int(real[-1]) + 1 if len(real) else 0
-            lengths[id(split.x)] = max(lengths.get(id(split.x), 0), length)
+            lengths[id(split.x)] = max(lengths.get(id(split.x), 0), real_length(split.context[client]))
 
         def own(split: Split) -> Split:
             length = lengths[id(split.x)]

@@ -10,7 +10,7 @@ from perinvfl.algorithms.base import Algorithm
 from perinvfl.algorithms.messages import Broadcast, ClientState, Upload
 from perinvfl.core import tree
 from perinvfl.core.tree import Params
-from perinvfl.data.federation import Split
+from perinvfl.data.federation import Split, real_length
 from perinvfl.learning import risks
 from perinvfl.learning.problem import Problem
 
@@ -57,12 +57,6 @@ def evenly_spaced(x: Tensor) -> Tensor:
     """[STATISTICS_SAMPLES, ...] of one client's samples."""
     places = torch.arange(STATISTICS_SAMPLES, device=x.device) * x.shape[0] // STATISTICS_SAMPLES
     return x[places]
-
-
-def real_length(context: Tensor) -> int:
-    """Up to the last real sample: what comes after it is padding."""
-    real = (context >= 0).nonzero()
-    return int(real[-1]) + 1 if len(real) else 0
 
 
 def without_padding(split: Split) -> Split:

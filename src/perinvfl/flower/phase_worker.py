@@ -9,9 +9,9 @@ from perinvfl.algorithms.messages import Broadcast, ClientState, Upload
 from perinvfl.core import tree
 from perinvfl.core.seeding import generator
 from perinvfl.core.tree import Params
-from perinvfl.data.federation import Federation, Split
+from perinvfl.data.federation import Federation, Split, real_length
 from perinvfl.engine import draws
-from perinvfl.engine.local_client import LocalClient, for_client, measure, real_length
+from perinvfl.engine.local_client import LocalClient, for_client, measure
 from perinvfl.engine.problems import build_problem, pick_device, place_split
 from perinvfl.engine.program_run import predicting_with
 from perinvfl.preparation.phases import Notes, Phase

@@ -94,11 +94,6 @@ class Run:
         return self.asked["data"]["benchmark"]
 
     @property
-    def leaves_a_client_out(self) -> bool:
-        """Whether it serves to choose settings only, since a client is held out from training."""
-        return self.asked["data"].get("leave_out", -1) >= 0
-
-    @property
     def experiment(self) -> str:
         return self.start["experiment"]
 

@@ -19,6 +19,7 @@ from perinvfl.algorithms.local_steps import LocalSteps
 from perinvfl.algorithms.messages import Broadcast, ClientState, ServerState, Upload
 from perinvfl.algorithms.perinvfl_options import PerInvFL
 from perinvfl.algorithms.pfedme import PFedMe
+from perinvfl.algorithms.recommended import Recommended
 from perinvfl.algorithms.vrex import VREx
 from perinvfl.core import optimizers, tree
 from perinvfl.core.hyper import By, LogUniform, OneOf, hyper
@@ -56,6 +57,7 @@ __all__ = [
     "PerInvFL",
     "Personal",
     "Problem",
+    "Recommended",
     "ServerState",
     "Upload",
     "VREx",
@@ -70,6 +72,7 @@ __all__ = [
 ]  # fmt: skip
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
+    "recommended": Recommended,
     "alone": Alone,
     "fedavg": FedAvg,
     "ditto": Ditto,

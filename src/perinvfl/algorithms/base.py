@@ -203,6 +203,10 @@ class Algorithm:
         """What the whole loss is divided by."""
         return 1.0
 
+    def over(self, rounds: int) -> "Algorithm":
+        """The algorithm in a run of so many rounds, where that decides settings that nobody sets."""
+        return self
+
     def check(self, where: str) -> None:
         """Refuse settings that cannot work."""
 

@@ -16,8 +16,11 @@ from perinvfl.data.own.readers import numbers_of
 from perinvfl.engine.program_run import ProgramRun
 from perinvfl.errors import UserError
 from perinvfl.models import Model, ModelSettings
+from perinvfl.models.lens import seeing_through
 from perinvfl.models.symmetry import seeing
 from perinvfl.preparation.alignment import views_noted
+from perinvfl.preparation.phases import Notes
+from perinvfl.preparation.recommended import lens_noted
 from perinvfl.runs.events import end_event, evaluation_event, prepared_event
 from perinvfl.runs.group import start_of
 from perinvfl.runs.records import CHECKPOINT, EVENTS, Event, read_run
@@ -119,8 +122,9 @@ class Session:
         """[n, outputs] of a client's model for inputs as they were in the file; without a client, the global one's."""
         params, inputs = self._model_of(client), self._prepared(x).to(self._run.simulation.device)
         view = 0 if client is None else self._view_of(self.clients.index(str(client)))
+        model = seeing(self._run.simulation.model, view)
         with torch.no_grad():
-            return seeing(self._run.simulation.model, view).apply(params, inputs).cpu()
+            return seeing_through(model, lens_noted(self._notes), self.federation.shape).apply(params, inputs).cpu()
 
     def predict_proba(self, x: Any, client: str | None = None) -> Tensor:
         """[n, classes]"""
@@ -197,8 +201,12 @@ class Session:
         models = self._run.simulation.models_of("global" if client is None else "personal", ids)
         return tree.map(lambda leaf: leaf[0, 0], models)
 
+    @property
+    def _notes(self) -> Notes:
+        return self._run.notes.get(self.trial.seed, {})
+
     def _view_of(self, client: int) -> int:
-        views = views_noted(self._run.notes.get(self.trial.seed, {}))
+        views = views_noted(self._notes)
         return views[client] if views else 0
 
     def _prepared(self, x: Any) -> Tensor:

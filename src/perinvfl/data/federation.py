@@ -1,6 +1,7 @@
 """What every data source ends in: N clients, samples labelled with the context they came from."""
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -82,6 +83,7 @@ class Federation:
     split: ContextUse = "given"
     even_classes: bool = False  # class shares are taken off the logits in training
     views: tuple[int, ...] = ()  # in which view of `models.symmetry` each client's images are here; empty: as they are
+    lens: Tensor | None = None  # of `models.lens`, through which x is seen here; None: as it is
     inferred: dict[str, Split] = field(default_factory=dict)  # held-out data by inferred context, as further tests
     origin: Origin | None = None
 
@@ -113,6 +115,24 @@ class Federation:
     @property
     def contexts_per_client(self) -> list[int]:
         return [int(row[row >= 0].unique().numel()) for row in self.train.context]
+
+    def with_inputs(self, change: Callable[[Tensor], Tensor], **further: Any) -> "Federation":
+        """The same federation with all x [N, M, ...] changed; tests that share their inputs go on doing so."""
+        made: dict[int, Tensor] = {}
+
+        def changed(data: Split) -> Split:
+            if id(data.x) not in made:
+                made[id(data.x)] = change(data.x)
+            return data._replace(x=made[id(data.x)])
+
+        return dataclasses.replace(
+            self,
+            train=changed(self.train),
+            tests={name: changed(data) for name, data in self.tests.items()},
+            validation=self.validation and changed(self.validation),
+            inferred={name: changed(data) for name, data in self.inferred.items()},
+            **further,
+        )
 
     def share_of(self, client: int) -> "Federation":
         """One client's part, in memory of its own, without padding: what a site would hold."""

@@ -15,6 +15,7 @@ from typing import Any
 from perinvfl.core.config import suggest
 from perinvfl.data.benchmarks.digits import DigitSettings, digit_federation
 from perinvfl.data.benchmarks.drawn import DrawnSettings, drawn_federation
+from perinvfl.data.benchmarks.planted import PlantedSettings, planted_federation
 from perinvfl.data.benchmarks.random import RandomSettings, random_federation
 from perinvfl.data.benchmarks.structural import StructuralSettings, structural_federation
 from perinvfl.data.benchmarks.waterbird import WaterbirdSettings, waterbird_federation
@@ -56,6 +57,9 @@ BENCHMARKS: dict[str, Benchmark] = {
         StructuralSettings,
         structural_federation,
         "linear structural equations of Theorem 3, with the best invariant weights known",
+    ),
+    "planted": Benchmark(
+        PlantedSettings, planted_federation, "tables with a planted shortcut, and the same without it"
     ),
     "random": Benchmark(
         RandomSettings,

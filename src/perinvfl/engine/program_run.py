@@ -61,7 +61,8 @@ class Preparation:
             given, notes = given.share_of(0), notes_of(notes, 0)
         seen = self.phase.sees(given, notes)
         training = self.phase.training_with(int(seen.sizes.max()))
-        return Simulation([self.phase.algorithm], [seen], [self.seed], training, self.model)
+        model = self.phase.model_for(seen, self.model)
+        return Simulation([self.phase.algorithm], [seen], [self.seed], training, model)
 
     def state(self) -> dict[str, Tensor]:
         saved = {} if self._simulation is None else self._simulation.state()
@@ -115,7 +116,8 @@ class ProgramRun:
         folder: Path | None = None,
         known: dict[int, Notes] | None = None,  # notes by seed, where they were taken before
     ) -> None:
-        self.program, self.algorithms, self.federations, self.seeds = program, algorithms, federations, seeds
+        self.program, self.federations, self.seeds = program, federations, seeds
+        self.algorithms: Sequence[Algorithm] = [algorithm.over(program.main.rounds) for algorithm in algorithms]
         self.model, self.folder = model, folder
         self.notes: dict[int, Notes] = dict(known or {})
         self._later: dict[int, Notes] = {}  # by trial, where notes were taken anew in the last phase

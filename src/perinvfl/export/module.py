@@ -13,6 +13,7 @@ from perinvfl.core.tree import Params
 from perinvfl.data.federation import Federation, Task
 from perinvfl.errors import UserError
 from perinvfl.models import Model, ModelSettings, build_model
+from perinvfl.models.lens import seeing_through
 from perinvfl.models.symmetry import seeing
 from perinvfl.runs.loaded import LoadedRun
 
@@ -34,6 +35,7 @@ class Description:
     model: dict[str, Any]  # its architecture, as in an experiment file
     dtype: Literal["float32", "uint8"]  # of x; uint8 pictures are scaled inside the model
     view: int = 0  # of `models.symmetry`, in which the model sees x; it does so itself
+    lens: tuple[tuple[float, ...], ...] = ()  # of `models.lens`, likewise; empty: none
     version: int = VERSION
 
     def as_json(self) -> str:
@@ -44,7 +46,8 @@ def read_description(text: str, where: str) -> Description:
     try:
         told = json.loads(text)
         lists = {name: tuple(told[name]) for name in ("shape", "classes", "features")}
-        described = Description(**{**told, **lists})
+        lens = tuple(tuple(map(float, row)) for row in told.get("lens", ()))
+        described = Description(**{**told, **lists, "lens": lens})
     except (ValueError, TypeError, KeyError):
         raise UserError(f"{where} was not written by `perinvfl export`: its description cannot be read.") from None
     if described.version != VERSION:
@@ -107,9 +110,11 @@ def describe(opened: LoadedRun, client: int, shared: bool) -> tuple[Description,
         model={key: value for key, value in opened.trial.model.asked().items() if key != "weights"},
         dtype="uint8" if federation.train.x.dtype == torch.uint8 else "float32",
         view=0 if shared else federation.view_of(client),
+        lens=() if federation.lens is None else tuple(tuple(row) for row in federation.lens.tolist()),
     )
-    model = seeing(opened.model, described.view)
-    return described, Deployed(model, params, federation.task, standardisation(federation)).eval()
+    return described, Deployed(
+        _seeing(opened.model, described), params, federation.task, standardisation(federation)
+    ).eval()
 
 
 def standardisation(federation: Federation) -> Params:
@@ -127,8 +132,14 @@ def standardisation(federation: Federation) -> Params:
 
 def rebuild(described: Description, params: Params, steps: Params) -> Deployed:
     settings = config.build(ModelSettings, described.model, "model")
-    model = seeing(build_model(settings, described.shape, described.outputs, "float32"), described.view)
+    model = _seeing(build_model(settings, described.shape, described.outputs, "float32"), described)
     return Deployed(model, params, described.task, steps).eval()
+
+
+def _seeing(model: Model, described: Description) -> Model:
+    """The model, shown x as it was in training."""
+    lens = torch.tensor(described.lens) if described.lens else None
+    return seeing_through(seeing(model, described.view), lens, described.shape)
 
 
 def _grow(params: Params) -> nn.Module:

@@ -21,7 +21,7 @@ from perinvfl.flower.patience import Patience
 from perinvfl.flower.server_state import Bookkeeping
 from perinvfl.flower.settings import DeploymentSettings
 from perinvfl.flower.transport import Answer, Transport
-from perinvfl.models import build_model
+from perinvfl.models import ModelSettings, build_model
 from perinvfl.preparation.phases import Phase
 from perinvfl.runs import events
 from perinvfl.runs.progress import Progress
@@ -162,7 +162,9 @@ class ServerRun:
 
     def first_state(self) -> ServerState:
         agreement = self.agreement
-        model = build_model(self.trial.model, agreement.shape, agreement.outputs, self.trial.training.precision)
+        model = self.phase.model_for(agreement, self.trial.model)
+        if isinstance(model, ModelSettings):
+            model = build_model(model, agreement.shape, agreement.outputs, self.trial.training.precision)
         return self.phase.algorithm.init_server(model.init(generator(self.trial.seed, "weights")), self.clients)
 
     def leave_out(self, client: int, t: int, why: str) -> None:

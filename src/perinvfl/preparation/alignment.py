@@ -9,7 +9,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from perinvfl.data.federation import Federation, Split
+from perinvfl.data.federation import Federation
 from perinvfl.learning import risks
 from perinvfl.learning.shortcut import offsets
 from perinvfl.models.symmetry import seen, views_of
@@ -49,21 +49,11 @@ def in_views(federation: Federation, views: tuple[int, ...]) -> Federation:
     """The same federation, the images of each client in its own view."""
     if not views:
         return federation
-    made: dict[int, Tensor] = {}  # tests may share their images, and so may what is held out: they go on doing so
 
-    def turned(data: Split) -> Split:
-        if id(data.x) not in made:
-            made[id(data.x)] = torch.stack([seen(x, view) for x, view in zip(data.x, views, strict=True)])
-        return data._replace(x=made[id(data.x)])
+    def turned(x: Tensor) -> Tensor:
+        return torch.stack([seen(own, view) for own, view in zip(x, views, strict=True)])
 
-    return dataclasses.replace(
-        federation,
-        train=turned(federation.train),
-        tests={name: turned(data) for name, data in federation.tests.items()},
-        validation=federation.validation and turned(federation.validation),
-        inferred={name: turned(data) for name, data in federation.inferred.items()},
-        views=views,
-    )
+    return federation.with_inputs(turned, views=views)
 
 
 def views_noted(notes: Notes) -> tuple[int, ...]:

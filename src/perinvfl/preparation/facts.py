@@ -6,8 +6,10 @@ from perinvfl.models.symmetry import views_of
 from perinvfl.preparation.alignment import views_noted
 from perinvfl.preparation.inferred_contexts import wrong_shares
 from perinvfl.preparation.phases import Notes
+from perinvfl.preparation.recommended import MOST_DIRECTIONS, SOURCES
 
 VIEWS = views_of("rotations and flips")  # all there are
+MOST_COLUMNS = 100_000
 
 
 def facts_of(notes: Notes) -> dict[str, Any]:
@@ -18,7 +20,7 @@ def facts_of(notes: Notes) -> dict[str, Any]:
 
 def are_facts(table: dict[str, Any]) -> bool:
     """Whether these can be the facts of one client; a client that tells none has {}."""
-    if not table:
+    if not table or _tells_shortcut(table):
         return True
     reference, views = table.get("reference"), table.get("views", [])
     wrong = reference.get("wrong") if isinstance(reference, dict) else None
@@ -33,10 +35,31 @@ def are_facts(table: dict[str, Any]) -> bool:
     )
 
 
+def _tells_shortcut(table: dict[str, Any]) -> bool:
+    found = table.get("shortcut")
+    if set(table) != {"shortcut"} or not isinstance(found, dict):
+        return False
+    columns, directions = found.get("left_out"), found.get("directions")
+    return (
+        set(found) == {"varies_between", "left_out", "directions", "kept"}
+        and found["varies_between"] in SOURCES
+        and type(found["kept"]) is bool
+        and isinstance(columns, list)
+        and len(columns) <= MOST_COLUMNS
+        and all(type(place) is int and 0 <= place < MOST_COLUMNS for place in columns)
+        and isinstance(directions, list)
+        and len(directions) <= MOST_DIRECTIONS
+        and all(isinstance(row, list) and len(row) <= MOST_COLUMNS for row in directions)
+        and all(type(value) in (int, float) and -1 <= value <= 1 for row in directions for value in row)
+    )
+
+
 def join_facts(each: list[dict[str, Any]]) -> dict[str, Any]:
     """The facts of all clients as one; {} where one of them tells none."""
     if not all(each):
         return {}
+    if "shortcut" in each[0]:  # worked out from what all clients know: the same at each
+        return each[0] if all(own == each[0] for own in each) else {}
     found: dict[str, Any] = {"reference": {"wrong": [share for own in each for share in own["reference"]["wrong"]]}}
     views = [view for own in each for view in own.get("views", [])]
     return found | ({"views": views} if views else {})

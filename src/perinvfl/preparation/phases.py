@@ -6,21 +6,37 @@ about it than this file says.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from perinvfl.algorithms.base import Algorithm
-from perinvfl.data.federation import Federation
+from perinvfl.data.federation import Federation, Task
 from perinvfl.learning.training import Training
+from perinvfl.models import Model, ModelSettings
 
 # What clients noted for themselves, by name, each tensor with a client axis [N, ...] (N = 1 at a client). Notes never
 # leave a client; they are kept with its state, so that what was found is never worked out again.
 Notes = dict[str, Tensor]
 Predict = Callable[[Tensor], Tensor]  # [M, ...] a client's own samples -> [M, outputs] logits of the phase's model
+
+
+class Described(Protocol):
+    """What must be known of data to tell whether a program can run on them, and what its phases train."""
+
+    @property
+    def task(self) -> Task: ...
+    @property
+    def outputs(self) -> int: ...
+    @property
+    def contexts(self) -> int: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def tests(self) -> Collection[str]: ...
 
 
 LENGTH = ".length"  # of what was stacked, beside its name
@@ -41,11 +57,16 @@ class Phase:
     # What a client notes when the phase is over: (own data as given, own notes so far, its number, predict) -> notes.
     note: Callable[[Federation, Notes, int, Predict], Notes] | None = None
     first_alone: bool = False  # only the first client trains
+    # What is trained, made from a description of the data, where it is not the model that was asked for.
+    model: Callable[["Described"], Model] | None = None
     note_every: int = 0  # rounds after which clients take these notes anew, from the model of the time; 0: at the end
 
     @property
     def rounds(self) -> int:
         return self.training.rounds
+
+    def model_for(self, data: "Described", asked: ModelSettings | Model) -> ModelSettings | Model:
+        return asked if self.model is None else self.model(data)
 
     def training_with(self, samples: int) -> Training:
         """How a phase is carried out by clients of whom the largest has so many samples."""
@@ -67,6 +88,7 @@ class Program:
     # What of a client's notes may be told, as plain values for the record: (own notes) -> facts.
     facts: Callable[[Notes], dict[str, Any]]
     padding: dict[str, Any] = field(default_factory=dict)  # what fills up shorter notes, by name, where it is not 0
+    own_preparation: bool = False  # the phases in front belong to the algorithm, whatever the settings ask for
 
     @property
     def phases(self) -> tuple[Phase, ...]:

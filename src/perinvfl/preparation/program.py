@@ -1,12 +1,11 @@
 """From settings to the program of a run."""
 
 import dataclasses
-from collections.abc import Collection
 from functools import partial
-from typing import Protocol
 
 from perinvfl.algorithms.base import Algorithm
-from perinvfl.data.federation import Federation, Task
+from perinvfl.algorithms.recommended import Recommended
+from perinvfl.data.federation import Federation
 from perinvfl.errors import UserError
 from perinvfl.learning.training import Training
 from perinvfl.models import Model, ModelSettings
@@ -23,25 +22,16 @@ from perinvfl.preparation.inferred_contexts import (
     reference_view,
     sorted_names,
 )
-from perinvfl.preparation.phases import Notes, Phase, Predict, Program
+from perinvfl.preparation.phases import Described, Notes, Phase, Predict, Program
+from perinvfl.preparation.recommended import recommended_program
 from perinvfl.preparation.settings import ContextSettings
-
-
-class Described(Protocol):
-    """What must be known of data to tell whether a program can run on them."""
-
-    @property
-    def task(self) -> Task: ...
-    @property
-    def contexts(self) -> int: ...
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def tests(self) -> Collection[str]: ...
 
 
 def program_of(algorithm: Algorithm, training: Training, settings: ContextSettings) -> Program:
     """The phases that the settings ask for in front of an algorithm, and the algorithm."""
+    algorithm = algorithm.over(training.rounds)
+    if isinstance(algorithm, Recommended):
+        return recommended_program(algorithm, training, settings)
     if settings.infer == "given":
         return Program((), Phase("main", algorithm, training), lambda notes: {})
     reference = Phase(

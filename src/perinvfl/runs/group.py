@@ -26,6 +26,7 @@ from perinvfl.models.torch_module import shapes_checksum
 from perinvfl.preparation.phases import Notes
 from perinvfl.preparation.program import check_preparation
 from perinvfl.runs import events
+from perinvfl.runs.found_words import found_in_words
 from perinvfl.runs.progress import Progress
 from perinvfl.runs.records import CHECKPOINT, Event, Writer, run_id
 from perinvfl.runs.trial import Trial
@@ -161,6 +162,9 @@ class TrialGroup:
         for trial, writer in zip(self.trials, self.writers, strict=True):
             _prepared[trial.preparation_key] = run.notes[trial.seed]
             writer.write(**events.prepared_event(run.facts(trial.seed), time.perf_counter() - self.began))
+            words = found_in_words(run.facts(trial.seed), run.federations[trial.seed].schema.features)
+            if words:
+                self.progress.prepared([trial], words)
 
     # Rounds --------------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from perinvfl.engine.program_run import ProgramRun
 from perinvfl.errors import UserError
 from perinvfl.models import Model, build_model
 from perinvfl.preparation.alignment import in_views, views_noted
+from perinvfl.preparation.recommended import in_lens, lens_noted
 from perinvfl.runs.asked import trial_of
 from perinvfl.runs.records import CHECKPOINT, Run, find_runs, read_run
 from perinvfl.runs.trial import Trial
@@ -83,7 +84,7 @@ def open_run(place: Path) -> LoadedRun:
             f"{run.folder}: in training the clients took the views {list(before)} of their images, here it would be "
             f"{list(views)}; open the run on the machine that made it."
         )
-    given = in_views(trial.federation(), views)
+    given = in_lens(in_views(trial.federation(), views), lens_noted(restored.notes.get(trial.seed, {})))
     # Of weights that a model began with, nothing is left to read.
     plain = build_model(dataclasses.replace(trial.model, weights=""), given.shape, given.outputs, "float32")
     simulation = restored.simulation

@@ -27,6 +27,7 @@ class Progress:
     def skipped(self, trial: "Trial", folder: Path) -> None: ...
     def started(self, trials: "list[Trial]", rounds_done: int) -> None: ...
     def preparing(self, trials: "list[Trial]", phase: str, round: int, rounds: int) -> None: ...
+    def prepared(self, trials: "list[Trial]", words: str) -> None: ...
     def round(
         self, trials: "list[Trial]", rounds_done: int, risk: float | None, exchange: Exchange | None = None
     ) -> None: ...
@@ -62,6 +63,9 @@ class Lines(Progress):
             self.say(f"{name_of(trials)}: preparing, {phase}, {rounds} rounds")
         self.phase = phase
         self.began = time.perf_counter()  # what is left is told of the rounds that follow
+
+    def prepared(self, trials: "list[Trial]", words: str) -> None:
+        self.say(f"{name_of(trials)}: {words}")
 
     def round(
         self, trials: "list[Trial]", rounds_done: int, risk: float | None, exchange: Exchange | None = None

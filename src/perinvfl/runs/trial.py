@@ -112,7 +112,8 @@ class Trial:
     def preparation_key(self) -> tuple[object, ...]:
         """Trials with the same one prepare alike."""
         training = dataclasses.replace(self.training, rounds=1, evaluate_every=1, at_rest="memory", compile=False)
-        return self.benchmark, self.data, self.seed, self.contexts, self.model, training
+        own = self.algorithm_name if self.program().own_preparation else ""
+        return self.benchmark, self.data, self.seed, self.contexts, self.model, training, own
 
 
 def _source(name: str) -> str:

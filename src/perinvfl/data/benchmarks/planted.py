@@ -87,7 +87,9 @@ class PlantedSettings:
 def planted_federation(settings: PlantedSettings, seed: int) -> Federation:
     settings.check("planted")
     most = max(settings.rows_per_client)
-    contexts = [context_of_position(len(p), rows) for p, rows in zip(settings.p_contexts, settings.rows_per_client, strict=True)]
+    contexts = [
+        context_of_position(len(p), rows) for p, rows in zip(settings.p_contexts, settings.rows_per_client, strict=True)
+    ]
     parts = []
     for client, context in enumerate(contexts):
         p = torch.tensor(settings.p_contexts[client])[context]
@@ -97,7 +99,10 @@ def planted_federation(settings: PlantedSettings, seed: int) -> Federation:
     train, validation = (_stacked([own[place] for own in parts], settings) for place in (0, 1))
     tests = {}
     for p in settings.p_test:
-        rows = [_rows(settings, seed, client, torch.full((settings.test_rows,), p), "test") for client in range(settings.clients)]
+        rows = [
+            _rows(settings, seed, client, torch.full((settings.test_rows,), p), "test")
+            for client in range(settings.clients)
+        ]
         tests[case_name(p)] = Split(
             torch.stack([x for x, _ in rows]),
             torch.stack([y for _, y in rows]),
@@ -125,7 +130,9 @@ def _rows(settings: PlantedSettings, seed: int, client: int, p: Tensor, purpose:
     source = generator(seed, "planted", purpose, client)
     rows, plain = len(p), settings.informative + settings.useless
     common = torch.randn(rows, 1, generator=source)
-    x = settings.correlation**0.5 * common + (1 - settings.correlation) ** 0.5 * torch.randn(rows, plain, generator=source)
+    x = settings.correlation**0.5 * common + (1 - settings.correlation) ** 0.5 * torch.randn(
+        rows, plain, generator=source
+    )
     y = _labels(settings, seed, client, x[:, : settings.informative], source)
     tells = _shortcut(settings, y, p, source)
     again = tells[:, torch.arange(settings.echoes) % max(tells.shape[1], 1)] if tells.shape[1] else tells
@@ -189,5 +196,7 @@ def _stacked(parts: list[tuple[Tensor, Tensor, Tensor]], settings: PlantedSettin
     def padded(rows: Tensor, value: int) -> Tensor:
         return torch.cat([rows, rows.new_full((longest - len(rows), *rows.shape[1:]), value)])
 
-    x, y, context = (torch.stack([padded(own[place], value) for own in parts]) for place, value in ((0, 0), (1, 0), (2, -1)))
+    x, y, context = (
+        torch.stack([padded(own[place], value) for own in parts]) for place, value in ((0, 0), (1, 0), (2, -1))
+    )
     return Split(x, y, context)

@@ -1,0 +1,74 @@
+"""What to run where nobody has tuned anything: PerInvFL's two models with steps that need no setting.
+
+What is done about a shortcut is decided before the first round (`preparation.recommended`). Every step moves the
+weights by about the same share of their own size, so that neither the scale of the data nor the width of the network
+needs another step size; steps cool along half a cosine. θ_i sets out from ν when three quarters of the rounds are over.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from perinvfl.algorithms.base import erm
+from perinvfl.algorithms.messages import Broadcast, ClientState, ServerState, Upload
+from perinvfl.algorithms.perinvfl_options import PerInvFL
+from perinvfl.core.tree import Params
+from perinvfl.learning.problem import Batches, FeatureObjective, Objective, Problem
+
+STEP, PERSONAL_STEP = 0.05, 0.025  # of the weights' own size
+SHARED_PART = 0.75  # of the rounds, before θ_i sets out
+
+
+@dataclass(frozen=True)
+class Recommended(PerInvFL):
+    """Looks for a shortcut, does what helps against it, and trains ν and θ_i without any setting."""
+
+    title: ClassVar[str] = "Recommended"
+    paper: ClassVar[str] = "this project"
+    unused: ClassVar[tuple[str, ...]] = tuple(field.name for field in dataclasses.fields(PerInvFL))
+
+    def over(self, rounds: int) -> "Recommended":
+        return dataclasses.replace(
+            self,
+            learning_rate=1.0,
+            server_optimizer="adam",
+            personal_optimizer="adam",
+            l2=4e-4,
+            beta=0.1,
+            cooling=rounds,
+            personal_after=int(SHARED_PART * rounds),
+        )
+
+    def client(
+        self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
+    ) -> tuple[Upload, ClientState]:
+        rate = PERSONAL_STEP * size_of(broadcast.params)
+        return super(Recommended, dataclasses.replace(self, personal_learning_rate=rate)).client(  # type: ignore[arg-type]
+            problem, broadcast, state, batches
+        )
+
+    def server(self, server: ServerState, update: Params, risks: Tensor, clients: Tensor) -> ServerState:
+        rate = STEP * size_of(server.params)
+        return super(Recommended, dataclasses.replace(self, server_learning_rate=rate)).server(  # type: ignore[arg-type]
+            server, update, risks, clients
+        )
+
+    def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective | FeatureObjective:
+        return erm(problem)
+
+    def personal_objective(self, problem: Problem, broadcast: Broadcast, q: Tensor) -> Objective | FeatureObjective:
+        risk = erm(problem)
+        return lambda *seen: (risk(*seen)[0], q)
+
+    def check(self, where: str) -> None:
+        """There is nothing to set."""
+
+
+def size_of(params: Params) -> Tensor:
+    """The typical size of a weight, units that only pad a layer not counted."""
+    weights = [leaf for leaf in params.values() if leaf.ndim > 1] or list(params.values())
+    squares = torch.stack([leaf.square().sum() for leaf in weights]).sum()
+    return (squares / torch.stack([(leaf != 0).sum() for leaf in weights]).sum().clamp(min=1)).sqrt()

@@ -1,0 +1,333 @@
+"""What changes its meaning between contexts: the sums that tell, and what follows from them.
+
+A shortcut is what relates to the label differently from context to context. For each column of a table (for images: the
+mean of each colour channel) take its slope on the label in every context; sampling noise makes slopes differ by a known
+amount, so a chi-square test tells more than that. Slopes are taken on the label, not the other way round: they do not
+change when classes are more or less common, and a shift of a whole client cancels. Kin in the literature: Woolf's test
+of equal odds ratios (1955); invariant-feature subspace recovery (Wang, Si, Li & Zhao 2022), which looks at the same
+class means. All that a client gives away is in sums of squares over its samples.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from perinvfl.core.tree import Params
+from perinvfl.data.federation import Task
+from perinvfl.learning import risks
+
+JOINT_COLUMNS = 128  # of more columns than this, each is looked at by itself
+SCALE = 2.0**-12  # sums are sent in this unit: secure aggregation counts in small numbers
+ALPHA = 0.01  # how often nothing at all would look like this
+CLIENT_ALPHA = 0.05  # the same between clients, where what half of the columns show counts as nothing
+# Differences of class means, in standard deviations, that a model leans on. Columns that have them are looked at first
+# (so few tests need little correction); between clients they alone are, since weak ones differ by style as well.
+LEANED_ON, LEANED_ON_BETWEEN_CLIENTS = 1.0, 1.5
+SMALLEST = 0.1  # change of a slope, in standard deviations within a class, that is worth acting on
+
+Source = Literal["contexts", "clients"]
+
+
+def summaries(x: Tensor) -> Tensor:
+    """[M, d] what is looked at: a table's columns, or the mean of each channel of an image."""
+    values = x.double() / 255 if x.dtype == torch.uint8 else x.double()
+    return values.flatten(2).mean(2) if values.ndim == 4 else values.flatten(1)
+
+
+def zero_sums(shape: tuple[int, ...], targets: int, contexts: int) -> Params:
+    d = shape[0] if len(shape) == 3 else torch.Size(shape).numel()
+    square = (d, d) if d <= JOINT_COLUMNS else (d,)
+    shapes = {
+        "noise": square,  # Σ r rᵀ of what is left of the columns within a class (or beside the line, for a number)
+        "rows": (1,),  # samples, less the means they were compared with
+        "samples": (1,),
+        "total": (d,),  # Σ x
+        "total_square": (d,),  # Σ (x − x̄_i)²
+        "within": square,  # Σ w (b − b̄_i)(b − b̄_i)ᵀ over the contexts of each client, b being slopes
+        "within_freedom": (1,),
+        "within_weight": (1,),  # by which a variance of slopes counts in `within`
+        "context_slope": (
+            contexts,
+            targets,
+            d,
+        ),  # Σ w b by the number of the context, which may mean the same everywhere
+        "context_weight": (contexts, targets),
+        "square": square,  # Σ w_i b̄_i b̄_iᵀ over clients
+        "slope": (targets, d),  # Σ w_i b̄_i
+        "weight": (targets,),  # Σ w_i
+        "weight_square": (targets,),
+        "clients": (targets,),  # that have such a slope
+    }
+    return {name: torch.zeros(size) for name, size in shapes.items()}
+
+
+def client_sums(task: Task, outputs: int, contexts: int, x: Tensor, y: Tensor, context: Tensor) -> Params:
+    """The sums of one client, from [M, ...] samples; padding has no part."""
+    values = summaries(x)
+    member = risks.membership(context, contexts).double()  # [M, K]
+    targets = _targets(task, outputs, y)  # [M, C]
+    count = member.sum(0)  # [K]
+    real = member.sum(1)
+    total = real @ values
+    values = (values - total / count.sum().clamp(min=1)) * real[:, None]
+    share = (member.T @ targets) / count.clamp(min=1)[:, None]  # [K, C]
+    apart = (targets[:, None] - share[None]) * member[:, :, None]  # [M, K, C]
+    weight = apart.square().sum(0)  # [K, C]
+    known = weight > 1e-9
+    slopes = torch.einsum("mkc,md->kcd", apart, values) / weight.clamp(min=1e-9)[..., None]  # [K, C, d]
+    own = weight.sum(0)  # [C]
+    mean = (weight[..., None] * slopes).sum(0) / own.clamp(min=1e-9)[:, None]  # [C, d]
+    rest, freedom = _residuals(task, values, member, targets, slopes, apart)
+    spread = (slopes - mean[None]) * weight.sqrt()[..., None]
+    full = values.shape[1] <= JOINT_COLUMNS
+    found = (known.sum(0) > 0).double()
+    sums = {
+        "noise": _square(rest, full),
+        "rows": freedom,
+        "samples": count.sum(),
+        "total": total,
+        "total_square": values.square().sum(0),
+        "within": _square(spread.flatten(0, 1), full),
+        "within_freedom": (known.sum(0) - 1).clamp(min=0).sum().double(),
+        "within_weight": (own - weight.square().sum(0) / own.clamp(min=1e-9)).sum(),
+        "context_slope": weight[..., None] * slopes,
+        "context_weight": weight,
+        "square": _square(mean * own.sqrt()[:, None], full),
+        "slope": own[:, None] * mean,
+        "weight": own,
+        "weight_square": own.square() * SCALE,
+        "clients": found,
+    }
+    return {name: (SCALE * torch.atleast_1d(value)).float() for name, value in sums.items()}
+
+
+def _targets(task: Task, outputs: int, y: Tensor) -> Tensor:
+    if task == "multiclass":
+        return (y[:, None] == torch.arange(outputs, device=y.device)).double()
+    return y.double()[:, None]
+
+
+def _residuals(
+    task: Task, values: Tensor, member: Tensor, targets: Tensor, slopes: Tensor, apart: Tensor
+) -> tuple[Tensor, Tensor]:
+    """[M, d] what neither context nor label explains, and how many samples that is worth."""
+    real = member.sum(1, keepdim=True)
+    if task == "regression":
+        centre = (member.T @ values) / member.sum(0).clamp(min=1)[:, None]  # [K, d]
+        rest = values - member @ centre - torch.einsum("mkc,kcd->md", apart, slopes)
+        return rest * real, (member.sum(0) - 2).clamp(min=0).sum()
+    kinds = torch.cat([targets, 1 - targets], 1) if targets.shape[1] == 1 else targets  # [M, classes]
+    cell = (member[:, :, None] * kinds[:, None]).flatten(1)  # [M, K · classes]
+    size = cell.sum(0)
+    centre = (cell.T @ values) / size.clamp(min=1)[:, None]
+    return (values - cell @ centre) * real, (size - 1).clamp(min=0).sum()
+
+
+def _square(rows: Tensor, full: bool) -> Tensor:
+    return rows.T @ rows if full else rows.square().sum(0)
+
+
+@dataclass(frozen=True)
+class Variation:
+    """What was found to change its meaning."""
+
+    source: Source | None  # seen between contexts of a client, between clients, or nowhere
+    columns: tuple[int, ...] = ()  # that are to be left out
+    directions: tuple[tuple[float, ...], ...] = ()  # or mixtures of columns that are to be taken away
+    kept: bool = False  # it was found, but nothing else tells the label: nothing is taken away
+
+    def glass(self, d: int) -> Tensor:
+        """[d, d] what turns x into x without what was found."""
+        keep = torch.ones(d, dtype=torch.float64)
+        keep[list(self.columns)] = 0
+        v = torch.tensor(self.directions, dtype=torch.float64).reshape(-1, d).T
+        return torch.diag(keep) - v @ torch.linalg.pinv(v)
+
+
+def find_variation(sums: Params, images: bool) -> Variation:
+    """What the sums over all clients say.
+
+    Where clients have several contexts, what varies between contexts decides; what then differs between clients is
+    their style. Where they have one each, it must vary between clients, beyond what half of the columns do, and be
+    something that a model would lean on.
+    """
+    found = {name: leaf.double().cpu() / SCALE for name, leaf in sums.items()}
+    noise = found["noise"] / found["rows"].clamp(min=1)
+    strength = _strength(found, noise)
+    if float(found["within_freedom"]) >= 1:
+        tests = [_between_contexts(found, noise), _within_clients(found, noise)]
+        source: Source = "contexts"
+        tests = [dataclasses.replace(test, first=strength > LEANED_ON) for test in tests]
+    else:
+        tests, source = [_between_clients(found, noise)], "clients"
+        if not images:
+            tests = [test.tempered(strength > LEANED_ON_BETWEEN_CLIENTS) for test in tests]
+    chosen: list[int] = []
+    for test in tests:
+        if images:
+            away = test.directions([])
+        else:
+            picked, away = test.columns()
+            chosen = sorted({*chosen, *picked})
+        if away:
+            return _unless_all(
+                Variation(source, directions=tuple(tuple(v.tolist()) for v in away)), found, noise, images
+            )
+    return _unless_all(Variation(source, tuple(chosen)), found, noise, images) if chosen else Variation(None)
+
+
+def _within_clients(found: Params, noise: Tensor) -> "_Test":
+    return _Test(found["within"], noise, float(found["within_freedom"]), float(found["within_weight"]), ALPHA / 2)
+
+
+def _between_contexts(found: Params, noise: Tensor) -> "_Test":
+    """Contexts of the same number, over all clients."""
+    weight = found["context_weight"]  # [K, C]
+    slopes = found["context_slope"] / weight.clamp(min=1e-9)[..., None]
+    total = weight.sum(0)
+    mean = found["context_slope"].sum(0) / total.clamp(min=1e-9)[:, None]
+    spread = ((slopes - mean) * weight.sqrt()[..., None]).flatten(0, 1)
+    freedom = ((weight > 1e-9).sum(0) - 1).clamp(min=0).sum()
+    counts = (total - weight.square().sum(0) / total.clamp(min=1e-9)).sum()
+    return _Test(_square(spread, noise.ndim == 2), noise, float(freedom), float(counts), ALPHA / 2)
+
+
+def _between_clients(found: Params, noise: Tensor) -> "_Test":
+    weight = found["weight"].clamp(min=1e-9)
+    common = found["slope"] / weight.sqrt()[:, None]
+    squares = found["square"] - _square(common, noise.ndim == 2)
+    freedom = float((found["clients"] - 1).clamp(min=0).sum())
+    counts = float((weight - found["weight_square"] / SCALE / weight).sum())
+    return _Test(squares, noise, freedom, counts, CLIENT_ALPHA)
+
+
+def _strength(found: Params, noise: Tensor) -> Tensor:
+    """[d] how far the classes lie apart in each column, in standard deviations."""
+    scale = (noise.diagonal() if noise.ndim == 2 else noise).clamp(min=1e-12).sqrt()
+    return (found["slope"] / found["weight"].clamp(min=1e-9)[:, None]).abs().amax(0) / scale
+
+
+def _unless_all(variation: Variation, found: Params, noise: Tensor, images: bool) -> Variation:
+    """What was found, unless what is left of a table would no longer tell the label."""
+    if images:
+        return variation
+    glass = variation.glass(noise.shape[-1])
+    left = int(torch.linalg.matrix_rank(glass))
+    slopes = (found["slope"] / found["weight"].clamp(min=1e-9).sqrt()[:, None]) @ glass.T  # [C, d]
+    if noise.ndim == 1:
+        statistic = float((slopes.square() / noise.clamp(min=1e-12)).sum())
+    else:
+        inverse = torch.linalg.pinv(glass @ noise @ glass.T, hermitian=True, rtol=1e-6)
+        statistic = float((slopes @ inverse * slopes).sum())
+    if chance(statistic, left * len(slopes)) < ALPHA:
+        return variation
+    return Variation(variation.source, kept=True)
+
+
+def chance(statistic: float, freedom: float) -> float:
+    """How often a chi-square of so many degrees of freedom is as large."""
+    if freedom <= 0:
+        return 1.0
+    half = torch.tensor([freedom / 2, max(statistic, 0.0) / 2], dtype=torch.float64)
+    return float(torch.special.gammaincc(half[0], half[1]))
+
+
+@dataclass(frozen=True)
+class _Test:
+    """Do slopes vary beyond noise? Sums of squares of slopes against the noise within a class."""
+
+    squares: Tensor  # [d, d], or [d] where columns are looked at one by one
+    noise: Tensor  # likewise
+    freedom: float
+    weight: float  # by which a variance of slopes counts in `squares`
+    alpha: float
+    inflation: float = 1.0  # of what counts as noise
+    first: Tensor | None = None  # [d] columns to look at before the others
+    alone: bool = False  # and no others
+
+    def tempered(self, columns: Tensor) -> "_Test":
+        """Of these columns alone, with the variation that half of all columns show counted as noise."""
+        ratio = torch.quantile(self.each() / max(self.freedom, 1.0), 0.5)
+        return dataclasses.replace(self, inflation=max(1.0, float(ratio)), first=columns, alone=True)
+
+    def each(self) -> Tensor:
+        """[d] chi-square of each column."""
+        squares, noise = (part.diagonal() if part.ndim == 2 else part for part in (self.squares, self.noise))
+        return squares / noise.clamp(min=1e-12)
+
+    def size(self, statistic: float, columns: int = 1) -> float:
+        """How far slopes vary, in standard deviations within a class."""
+        return (max(statistic - columns * self.freedom, 0.0) / max(self.weight, 1e-9)) ** 0.5
+
+    def columns(self) -> tuple[list[int], list[Tensor]]:
+        """The columns that vary; or mixtures of columns, where no few columns account for it."""
+        each, d = self.each(), self.noise.shape[-1]
+        chosen: list[int] = []
+        while True:
+            rest = [j for j in range(d) if j not in chosen]
+            alone = [j for j in rest if self._stands_out(j, float(each[j]), rest)]
+            more = alone or ([] if self.alone else self.together(rest))
+            if not more:
+                return chosen, []
+            if not alone and len(more) > len(rest) / 2:
+                return [], self.directions(chosen)
+            chosen += more
+
+    def _stands_out(self, column: int, statistic: float, among: list[int]) -> bool:
+        first = [] if self.first is None else [j for j in among if self.first[j]]
+        if column not in first and self.alone:
+            return False
+        tests = len(first) if column in first else len(among)
+        likely = chance(statistic / self.inflation, self.freedom) * tests
+        return likely < self.alpha and self.size(statistic) > SMALLEST
+
+    def together(self, rest: list[int]) -> list[int]:
+        """The fewest of these columns that vary together, where no single one does."""
+        if self.noise.ndim == 1 or not self._varies(rest):
+            return []
+        left = list(rest)
+        while len(left) > 1:
+            whole = self.joint(left)
+            losses = [(whole - self.joint([k for k in left if k != j]), j) for j in left]
+            loss, weakest = min(losses)
+            if chance(loss / self.inflation, self.freedom) < self.alpha:
+                break
+            left.remove(weakest)
+        return left
+
+    def joint(self, columns: list[int]) -> float:
+        part = torch.tensor(columns)
+        noise, squares = self.noise[part][:, part], self.squares[part][:, part]
+        return float((torch.linalg.pinv(noise, hermitian=True, rtol=1e-6) @ squares).trace())
+
+    def _varies(self, columns: list[int]) -> bool:
+        if not columns:
+            return False
+        statistic = self.joint(columns)
+        return (
+            chance(statistic / self.inflation, self.freedom * len(columns)) < self.alpha
+            and self.size(statistic, len(columns)) > SMALLEST
+        )
+
+    def directions(self, without: list[int]) -> list[Tensor]:
+        """[d] each: mixtures of columns that vary, the strongest first, until the rest does not."""
+        d = self.noise.shape[-1]
+        basis = torch.eye(d, dtype=torch.float64)[:, [j for j in range(d) if j not in without]]
+        found = [torch.eye(d, dtype=torch.float64)[j] for j in without]
+        if self.noise.ndim == 1:
+            return found
+        while basis.shape[1] > 1:
+            noise, squares = basis.T @ self.noise @ basis, basis.T @ self.squares @ basis
+            part = dataclasses.replace(self, squares=squares, noise=noise)
+            if not part._varies(list(range(basis.shape[1]))):
+                break
+            root = torch.linalg.cholesky(noise + 1e-9 * noise.trace() * torch.eye(len(noise), dtype=torch.float64))
+            inverse = torch.linalg.inv(root)
+            vectors = torch.linalg.eigh(inverse @ squares @ inverse.T).eigenvectors
+            away = root @ vectors[:, -1]  # in coordinates of the basis
+            found.append(basis @ away / away.norm())
+            basis = basis @ torch.linalg.svd(away[None], full_matrices=True).Vh[1:].T
+        return found

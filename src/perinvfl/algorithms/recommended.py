@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from perinvfl.algorithms.base import erm
+from perinvfl.algorithms.fedavg import FedAvg
 from perinvfl.algorithms.messages import Broadcast, ClientState, ServerState, Upload
 from perinvfl.algorithms.perinvfl_options import PerInvFL
 from perinvfl.core.tree import Params
@@ -65,6 +66,23 @@ class Recommended(PerInvFL):
 
     def check(self, where: str) -> None:
         """There is nothing to set."""
+
+
+@dataclass(frozen=True)
+class Reference(FedAvg):
+    """One model of all clients by steps of the same kind, to see what is easy to learn from these data."""
+
+    title: ClassVar[str] = "Reference"
+
+    def server(self, server: ServerState, update: Params, risks: Tensor, clients: Tensor) -> ServerState:
+        rate = STEP * size_of(server.params)
+        return super(Reference, dataclasses.replace(self, server_learning_rate=rate)).server(  # type: ignore[arg-type]
+            server, update, risks, clients
+        )
+
+
+def reference() -> Reference:
+    return Reference(learning_rate=1.0, server_optimizer="adam")
 
 
 def size_of(params: Params) -> Tensor:

@@ -48,10 +48,12 @@ class Preparation:
         """One round of the phase under way, [1, n] risks; after its last, every client takes its notes."""
         simulation = self._simulation = self._simulation or self._begin()
         risks = simulation.round()
-        if simulation.rounds_done == self.phase.rounds:
+        over = simulation.rounds_done == self.phase.rounds
+        if over or self.phase.notes_due(simulation.rounds_done):
             model = row(simulation.shared_model(), 0)
             each = take_notes(self.phase, self.federation, self.notes, simulation, model)
             self.notes = stack_notes(each, self.program.padding)
+        if over:
             self.number, self._simulation = self.number + 1, None
         return risks
 

@@ -98,7 +98,7 @@ class Rounds(ServerRun):
         self._evaluate_if_due()  # where the server was killed between a round and its evaluation
         while self.done < self.phase.rounds:
             if self.phase.notes_due(self.done) and self.books.noted != self.step(notes=True):
-                notes.take_notes(self, wait=False)
+                notes.take_notes(self, wait=not self.in_main)
             before = time.perf_counter()
             down = self.books.bytes_down
             gathered = self._round()

@@ -26,6 +26,7 @@ CLIENT_ALPHA = 0.05  # the same between clients, where what half of the columns 
 # Differences of class means, in standard deviations, that a model leans on. Columns that have them are looked at first
 # (so few tests need little correction); between clients they alone are, since weak ones differ by style as well.
 LEANED_ON, LEANED_ON_BETWEEN_CLIENTS = 1.0, 1.5
+NEARLY = 0.8  # of the largest statistic counts as much
 SMALLEST = 0.1  # change of a slope, in standard deviations within a class, that is worth acting on
 
 Source = Literal["contexts", "clients"]
@@ -179,6 +180,24 @@ def find_variation(sums: Params, images: bool) -> Variation:
     return _unless_all(Variation(source, tuple(chosen)), found, noise, images) if chosen else Variation(None)
 
 
+def find_answer(sums: Params) -> int | None:
+    """Of columns that are answers of a model as it learns, the one that varies most, the earliest of about as much.
+
+    None where none varies beyond chance.
+    """
+    found = {name: leaf.double().cpu() / SCALE for name, leaf in sums.items()}
+    noise = found["noise"] / found["rows"].clamp(min=1)
+    if float(found["within_freedom"]) >= 1:
+        tests = [_between_contexts(found, noise), _within_clients(found, noise)]
+    else:
+        tests = [_between_clients(found, noise)]
+    for test in tests:
+        each = test.each().tolist()
+        if test.stands_out(max(each), len(each)):
+            return next(place for place, statistic in enumerate(each) if statistic >= NEARLY * max(each))
+    return None
+
+
 def _within_clients(found: Params, noise: Tensor) -> "_Test":
     return _Test(found["within"], noise, float(found["within_freedom"]), float(found["within_weight"]), ALPHA / 2)
 
@@ -280,7 +299,9 @@ class _Test:
         first = [] if self.first is None else [j for j in among if self.first[j]]
         if column not in first and self.alone:
             return False
-        tests = len(first) if column in first else len(among)
+        return self.stands_out(statistic, len(first) if column in first else len(among))
+
+    def stands_out(self, statistic: float, tests: int) -> bool:
         likely = chance(statistic / self.inflation, self.freedom) * tests
         return likely < self.alpha and self.size(statistic) > SMALLEST
 

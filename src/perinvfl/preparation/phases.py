@@ -60,6 +60,7 @@ class Phase:
     # What is trained, made from a description of the data, where it is not the model that was asked for.
     model: Callable[["Described"], Model] | None = None
     note_every: int = 0  # rounds after which clients take these notes anew, from the model of the time; 0: at the end
+    note_after: tuple[int, ...] = ()  # rounds after which clients take these notes, besides the end
 
     @property
     def rounds(self) -> int:
@@ -76,7 +77,7 @@ class Phase:
 
     def notes_due(self, round: int) -> bool:
         """Whether clients take notes before this round."""
-        return bool(self.note_every and round and round % self.note_every == 0)
+        return round in self.note_after or bool(self.note_every and round and round % self.note_every == 0)
 
 
 @dataclass(frozen=True)

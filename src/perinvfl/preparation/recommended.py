@@ -2,7 +2,10 @@
 
 1. *sums*: every client sums up how its columns (of images, the means of the channels) relate to the label, by context.
 2. *sums again*: the direction that was found in images, measured once more from all samples.
-3. *main*: the two models, on data seen through a lens that leaves the shortcut out.
+3. *reference*: a plain model learns what is easy; clients note its answers after 1, 2, 4, ... rounds.
+4. *answers*: sums of the same kind, the answers being columns: do they change their meaning between contexts?
+5. *main*: the two models, on data seen through a lens that leaves the shortcut out; where the reference's answers vary
+   still, what they tell about the label is taken off the logits.
 """
 
 import dataclasses
@@ -12,10 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perinvfl.algorithms.recommended import Recommended
+from perinvfl.algorithms.recommended import Recommended, reference
 from perinvfl.data.federation import Federation
+from perinvfl.learning.shortcut import split_context
 from perinvfl.learning.training import Training
-from perinvfl.learning.variation import SCALE, Variation, find_variation, summaries, zero_sums
+from perinvfl.learning.variation import SCALE, Variation, find_answer, find_variation, summaries, zero_sums
 from perinvfl.models import Model
 from perinvfl.models.lens import make_lens, through
 from perinvfl.preparation.inferred_contexts import bare
@@ -23,7 +27,9 @@ from perinvfl.preparation.phases import Described, Notes, Phase, Predict, Progra
 from perinvfl.preparation.settings import ContextSettings
 from perinvfl.preparation.summing import Sums, sums_model, sums_received
 
-LENS, SEEN = "lens", "seen"  # the names of the notes
+LENS, SEEN, ANSWERS, CHOSEN = "lens", "seen", "answers", "chosen"  # the names of the notes
+PADDING = {ANSWERS: 0}
+MOST_REFERENCE_ROUNDS = 64
 SOURCES = (None, "contexts", "clients")  # by number in the note
 MOST_DIRECTIONS = 8
 
@@ -32,10 +38,17 @@ def recommended_program(algorithm: Recommended, training: Training, settings: Co
     once = dataclasses.replace(
         training, rounds=1, batch_size=0, fraction=1.0, weights="uniform", at_rest="memory", compile=False
     )
-    look = Phase("sums", Sums(), once, _plain_view, _note_variation, model=_first_model)
-    again = Phase("sums again", Sums(), once, _sides_view, _note_direction, model=_second_model)
-    main = Phase("main", algorithm, training, _main_view)
-    return Program((look, again), main, facts_found, own_preparation=True)
+    rounds = min(max(training.rounds // 3, 2), MOST_REFERENCE_ROUNDS)
+    after = tuple(2**power for power in range(rounds.bit_length()) if 2**power < rounds)
+    answers = len(after) + 1
+    learning = dataclasses.replace(training, rounds=rounds, at_rest="memory", compile=False)
+    phases = (
+        Phase("sums", Sums(), once, _plain_view, _note_variation, model=_first_model),
+        Phase("sums again", Sums(), once, _sides_view, _note_direction, model=_second_model),
+        Phase("reference", reference(), learning, _reference_view, _note_answers, note_after=after),
+        Phase("answers", Sums(), once, _answers_view, _note_choice, model=partial(_answers_model, answers)),
+    )
+    return Program(phases, Phase("main", algorithm, training, _main_view), facts_found, PADDING, own_preparation=True)
 
 
 # What is summed ------------------------------------------------------------------------------------------------------
@@ -104,7 +117,7 @@ def _sides_view(federation: Federation, notes: Notes) -> Federation:
         for client in range(federation.clients):
             along = summaries(data.x[client]) @ lens[2].double()
             real = data.context[client] >= 0
-            side[client] = (along > along[real].median()).float()
+            side[client] = (along > along[real].mean()).float()
     classes = max(federation.outputs, 2)
     label = data.y.long().clamp(0, classes - 1)
     context = torch.where(data.context >= 0, data.context * classes + label, -1)
@@ -127,8 +140,56 @@ def _note_direction(own: Federation, notes: Notes, client: int, predict: Predict
     return {**notes, LENS: found[None]}
 
 
+# The reference ------------------------------------------------------------------------------------------------------
+
+
+def _reference_view(federation: Federation, notes: Notes) -> Federation:
+    seen = in_lens(bare(federation), lens_noted(notes))
+    return dataclasses.replace(seen, even_classes=federation.task == "binary")
+
+
+def _note_answers(own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
+    """What the reference says now, beside what it said before: [1, M, answers]."""
+    seen = in_lens(bare(own), lens_noted(notes))
+    logits = predict(seen.train.x[0])
+    said = logits.argmax(1) if own.task == "multiclass" else (logits[:, 0] > 0).long()
+    before = notes.get(ANSWERS, said.new_zeros(1, len(said), 0))
+    return {**notes, ANSWERS: torch.cat([before, said[None, :, None]], 2)}
+
+
+def _answers_model(answers: int, data: Described) -> Model:
+    return sums_model(partial(_answers_zeros, answers, data))
+
+
+def _answers_zeros(answers: int, data: Described) -> dict[str, Tensor]:
+    return zero_sums((answers,), 1, data.contexts)
+
+
+def _answers_view(federation: Federation, notes: Notes) -> Federation:
+    """Answers as columns: of several classes, whether they are right, the label being whether there was one."""
+    seen, data = _plain_view(federation, notes), federation.train
+    x = notes[ANSWERS].float()
+    if federation.task != "binary":
+        x = torch.zeros_like(x)
+    return dataclasses.replace(seen, task="binary", outputs=1, train=data._replace(x=x, y=data.y.float()))
+
+
+def _note_choice(own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
+    """Which of its answers is to be discounted; -1 for none."""
+    columns = notes[ANSWERS].float()
+    sums = sums_received(_answers_zeros(columns.shape[2], own), predict, columns[0])
+    chosen = find_answer(sums) if own.task == "binary" else None
+    return {**notes, CHOSEN: torch.tensor([-1 if chosen is None else chosen])}
+
+
 def _main_view(federation: Federation, notes: Notes) -> Federation:
-    return in_lens(federation, lens_noted(notes))
+    seen = in_lens(federation, lens_noted(notes))
+    chosen = int(notes[CHOSEN][0])
+    if chosen < 0:
+        return seen
+    wrong = notes[ANSWERS][..., chosen] != federation.train.y.long()
+    context = split_context(federation.train.context, wrong)
+    return dataclasses.replace(seen, train=seen.train._replace(context=context), split="discount")
 
 
 def in_lens(federation: Federation, lens: Tensor | None) -> Federation:
@@ -152,5 +213,6 @@ def facts_found(notes: Notes) -> dict[str, Any]:
     lens, (source, kept) = notes[LENS][0], notes[SEEN][0].tolist()
     directions = [[round(value, 4) for value in row] for row in lens[2:].tolist() if any(row)]
     columns = (lens[0] == 0).nonzero().flatten().tolist() if source else []
+    answers = {"reference": {"chosen": int(notes[CHOSEN][0])}} if CHOSEN in notes else {}
     found = {"varies_between": SOURCES[source], "left_out": columns, "directions": directions, "kept": bool(kept)}
-    return {"shortcut": found}
+    return {"shortcut": {**found, **answers}}

@@ -63,7 +63,7 @@ class Preparation:
             given, notes = given.share_of(0), notes_of(notes, 0)
         seen = self.phase.sees(given, notes)
         training = self.phase.training_with(int(seen.sizes.max()))
-        model = self.phase.model_for(seen, self.model)
+        model = self.phase.model_for(given, self.model)
         return Simulation([self.phase.algorithm], [seen], [self.seed], training, model)
 
     def state(self) -> dict[str, Tensor]:

@@ -25,7 +25,7 @@ class PhaseWorker:
         self.seen = self.phase.sees(given, notes)
         self.training = self.phase.training_with(int(self.seen.sizes.max()))
         self.device = pick_device(self.training.device)
-        self.problem = build_problem(self.seen, self.training, self.phase.model_for(self.seen, trial.model))
+        self.problem = build_problem(self.seen, self.training, self.phase.model_for(given, trial.model))
         self.algorithm = for_client(self.phase.algorithm, client)
         data = self._placed(self.seen.train)
         self.local = LocalClient(self.algorithm, self.problem, data)

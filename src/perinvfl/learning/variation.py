@@ -26,6 +26,7 @@ CLIENT_ALPHA = 0.05  # the same between clients, where what half of the columns 
 # Differences of class means, in standard deviations, that a model leans on. Columns that have them are looked at first
 # (so few tests need little correction); between clients they alone are, since weak ones differ by style as well.
 LEANED_ON, LEANED_ON_BETWEEN_CLIENTS = 1.0, 1.5
+SURE = 1e-4  # times as likely: no doubt
 NEARLY = 0.8  # of the largest statistic counts as much
 SMALLEST = 0.1  # change of a slope, in standard deviations within a class, that is worth acting on
 
@@ -42,8 +43,8 @@ def zero_sums(shape: tuple[int, ...], targets: int, contexts: int) -> Params:
     d = shape[0] if len(shape) == 3 else torch.Size(shape).numel()
     square = (d, d) if d <= JOINT_COLUMNS else (d,)
     shapes = {
-        "noise": square,  # Σ r rᵀ of what is left of the columns within a class (or beside the line, for a number)
-        "rows": (1,),  # samples, less the means they were compared with
+        "noise": square,  # Σ r rᵀ of what neither context nor slope explains
+        "rows": (1,),  # samples, less what was fitted to them
         "samples": (1,),
         "total": (d,),  # Σ x
         "total_square": (d,),  # Σ (x − x̄_i)²
@@ -81,13 +82,14 @@ def client_sums(task: Task, outputs: int, contexts: int, x: Tensor, y: Tensor, c
     slopes = torch.einsum("mkc,md->kcd", apart, values) / weight.clamp(min=1e-9)[..., None]  # [K, C, d]
     own = weight.sum(0)  # [C]
     mean = (weight[..., None] * slopes).sum(0) / own.clamp(min=1e-9)[:, None]  # [C, d]
-    rest, freedom = _residuals(task, values, member, targets, slopes, apart)
+    centred = values - member @ ((member.T @ values) / count.clamp(min=1)[:, None])
+    explained = (slopes * weight.sqrt()[..., None]).flatten(0, 1)
     spread = (slopes - mean[None]) * weight.sqrt()[..., None]
     full = values.shape[1] <= JOINT_COLUMNS
     found = (known.sum(0) > 0).double()
     sums = {
-        "noise": _square(rest, full),
-        "rows": freedom,
+        "noise": _square(centred, full) - _square(explained, full) / targets.shape[1],
+        "rows": (count - 2).clamp(min=0).sum(),
         "samples": count.sum(),
         "total": total,
         "total_square": values.square().sum(0),
@@ -109,22 +111,6 @@ def _targets(task: Task, outputs: int, y: Tensor) -> Tensor:
     if task == "multiclass":
         return (y[:, None] == torch.arange(outputs, device=y.device)).double()
     return y.double()[:, None]
-
-
-def _residuals(
-    task: Task, values: Tensor, member: Tensor, targets: Tensor, slopes: Tensor, apart: Tensor
-) -> tuple[Tensor, Tensor]:
-    """[M, d] what neither context nor label explains, and how many samples that is worth."""
-    real = member.sum(1, keepdim=True)
-    if task == "regression":
-        centre = (member.T @ values) / member.sum(0).clamp(min=1)[:, None]  # [K, d]
-        rest = values - member @ centre - torch.einsum("mkc,kcd->md", apart, slopes)
-        return rest * real, (member.sum(0) - 2).clamp(min=0).sum()
-    kinds = torch.cat([targets, 1 - targets], 1) if targets.shape[1] == 1 else targets  # [M, classes]
-    cell = (member[:, :, None] * kinds[:, None]).flatten(1)  # [M, K · classes]
-    size = cell.sum(0)
-    centre = (cell.T @ values) / size.clamp(min=1)[:, None]
-    return (values - cell @ centre) * real, (size - 1).clamp(min=0).sum()
 
 
 def _square(rows: Tensor, full: bool) -> Tensor:
@@ -180,17 +166,17 @@ def find_variation(sums: Params, images: bool) -> Variation:
     return _unless_all(Variation(source, tuple(chosen)), found, noise, images) if chosen else Variation(None)
 
 
-def find_answer(sums: Params) -> int | None:
+def find_answer(sums: Params, images: bool) -> int | None:
     """Of columns that are answers of a model as it learns, the one that varies most, the earliest of about as much.
 
-    None where none varies beyond chance.
+    None where none varies beyond chance. Of a table's clients with one context each, the answers differ by style.
     """
     found = {name: leaf.double().cpu() / SCALE for name, leaf in sums.items()}
     noise = found["noise"] / found["rows"].clamp(min=1)
     if float(found["within_freedom"]) >= 1:
         tests = [_between_contexts(found, noise), _within_clients(found, noise)]
     else:
-        tests = [_between_clients(found, noise)]
+        tests = [_between_clients(found, noise)] if images else []
     for test in tests:
         each = test.each().tolist()
         if test.stands_out(max(each), len(each)):
@@ -265,10 +251,10 @@ class _Test:
     alpha: float
     inflation: float = 1.0  # of what counts as noise
     first: Tensor | None = None  # [d] columns to look at before the others
-    alone: bool = False  # and no others
+    alone: bool = False  # and others only where there is no doubt
 
     def tempered(self, columns: Tensor) -> "_Test":
-        """Of these columns alone, with the variation that half of all columns show counted as noise."""
+        """Of these columns above all, with the variation that half of all columns show counted as noise."""
         ratio = torch.quantile(self.each() / max(self.freedom, 1.0), 0.5)
         return dataclasses.replace(self, inflation=max(1.0, float(ratio)), first=columns, alone=True)
 
@@ -298,10 +284,10 @@ class _Test:
     def _stands_out(self, column: int, statistic: float, among: list[int]) -> bool:
         first = [] if self.first is None else [j for j in among if self.first[j]]
         if column not in first and self.alone:
-            return False
+            return self.stands_out(statistic, len(among) / SURE)
         return self.stands_out(statistic, len(first) if column in first else len(among))
 
-    def stands_out(self, statistic: float, tests: int) -> bool:
+    def stands_out(self, statistic: float, tests: float) -> bool:
         likely = chance(statistic / self.inflation, self.freedom) * tests
         return likely < self.alpha and self.size(statistic) > SMALLEST
 

@@ -178,12 +178,14 @@ def _note_choice(own: Federation, notes: Notes, client: int, predict: Predict) -
     """Which of its answers is to be discounted; -1 for none."""
     columns = notes[ANSWERS].float()
     sums = sums_received(_answers_zeros(columns.shape[2], own), predict, columns[0])
-    chosen = find_answer(sums) if own.task == "binary" else None
+    chosen = find_answer(sums, is_image(own.shape)) if own.task == "binary" else None
     return {**notes, CHOSEN: torch.tensor([-1 if chosen is None else chosen])}
 
 
 def _main_view(federation: Federation, notes: Notes) -> Federation:
     seen = in_lens(federation, lens_noted(notes))
+    # Where data are scored by class and context, a rare class counts as much as a common one.
+    seen = dataclasses.replace(seen, even_classes=bool(federation.groups) and federation.task == "binary")
     chosen = int(notes[CHOSEN][0])
     if chosen < 0:
         return seen

@@ -20,6 +20,7 @@ from perinvfl.core.tree import Params
 from perinvfl.learning.problem import Batches, FeatureObjective, Objective, Problem
 
 STEP, PERSONAL_STEP = 0.05, 0.025  # of the weights' own size
+USUAL_ROUNDS = 100  # in a longer run steps are smaller, so that the way is as long: more rounds do not overfit
 SHARED_PART = 0.75  # of the rounds, before θ_i sets out
 
 
@@ -41,18 +42,20 @@ class Recommended(PerInvFL):
             beta=0.1,
             cooling=rounds,
             personal_after=int(SHARED_PART * rounds),
+            server_learning_rate=STEP * min(1.0, USUAL_ROUNDS / rounds),
+            personal_learning_rate=PERSONAL_STEP * min(1.0, USUAL_ROUNDS / rounds),
         )
 
     def client(
         self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
     ) -> tuple[Upload, ClientState]:
-        rate = PERSONAL_STEP * size_of(broadcast.params)
+        rate = self.personal_learning_rate * size_of(broadcast.params)
         return super(Recommended, dataclasses.replace(self, personal_learning_rate=rate)).client(  # type: ignore[arg-type]
             problem, broadcast, state, batches
         )
 
     def server(self, server: ServerState, update: Params, risks: Tensor, clients: Tensor) -> ServerState:
-        rate = STEP * size_of(server.params)
+        rate = self.server_learning_rate * size_of(server.params)
         return super(Recommended, dataclasses.replace(self, server_learning_rate=rate)).server(  # type: ignore[arg-type]
             server, update, risks, clients
         )
@@ -75,14 +78,14 @@ class Reference(FedAvg):
     title: ClassVar[str] = "Reference"
 
     def server(self, server: ServerState, update: Params, risks: Tensor, clients: Tensor) -> ServerState:
-        rate = STEP * size_of(server.params)
+        rate = self.server_learning_rate * size_of(server.params)
         return super(Reference, dataclasses.replace(self, server_learning_rate=rate)).server(  # type: ignore[arg-type]
             server, update, risks, clients
         )
 
 
 def reference() -> Reference:
-    return Reference(learning_rate=1.0, server_optimizer="adam")
+    return Reference(learning_rate=1.0, server_optimizer="adam", server_learning_rate=STEP)
 
 
 def size_of(params: Params) -> Tensor:

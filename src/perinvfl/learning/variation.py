@@ -26,6 +26,7 @@ CLIENT_ALPHA = 0.05  # the same between clients, where what half of the columns 
 # Differences of class means, in standard deviations, that a model leans on. Columns that have them are looked at first
 # (so few tests need little correction); between clients they alone are, since weak ones differ by style as well.
 LEANED_ON, LEANED_ON_BETWEEN_CLIENTS = 1.0, 1.5
+LEANED_ON_AT_ALL = 0.5  # of the colours of images
 SURE = 1e-4  # times as likely: no doubt
 NEARLY = 0.8  # of the largest statistic counts as much
 SMALLEST = 0.1  # change of a slope, in standard deviations within a class, that is worth acting on
@@ -156,6 +157,8 @@ def find_variation(sums: Params, images: bool) -> Variation:
     for test in tests:
         if images:
             away = test.directions([])
+            if source == "clients" and away and _lean(found, noise, away[0]) < LEANED_ON_AT_ALL:
+                away = []
         else:
             picked, away = test.columns()
             chosen = sorted({*chosen, *picked})
@@ -173,12 +176,15 @@ def find_answer(sums: Params, images: bool) -> int | None:
     """
     found = {name: leaf.double().cpu() / SCALE for name, leaf in sums.items()}
     noise = found["noise"] / found["rows"].clamp(min=1)
+    strength = _strength(found, noise)
     if float(found["within_freedom"]) >= 1:
         tests = [_between_contexts(found, noise), _within_clients(found, noise)]
+        leaned_on = strength > LEANED_ON
     else:
         tests = [_between_clients(found, noise)] if images else []
+        leaned_on = strength > LEANED_ON_BETWEEN_CLIENTS
     for test in tests:
-        each = test.each().tolist()
+        each = torch.where(leaned_on, test.each(), 0.0).tolist()
         if test.stands_out(max(each), len(each)):
             return next(place for place, statistic in enumerate(each) if statistic >= NEARLY * max(each))
     return None
@@ -207,6 +213,13 @@ def _between_clients(found: Params, noise: Tensor) -> "_Test":
     freedom = float((found["clients"] - 1).clamp(min=0).sum())
     counts = float((weight - found["weight_square"] / SCALE / weight).sum())
     return _Test(squares, noise, freedom, counts, CLIENT_ALPHA)
+
+
+def _lean(found: Params, noise: Tensor, direction: Tensor) -> float:
+    """How far the classes lie apart along what reads a direction best, in standard deviations."""
+    reads = torch.linalg.pinv(noise, hermitian=True, rtol=1e-6) @ direction
+    slopes = found["slope"] / found["weight"].clamp(min=1e-9)[:, None]
+    return float((slopes @ reads).abs().max() / (reads @ noise @ reads).clamp(min=1e-12).sqrt())
 
 
 def _strength(found: Params, noise: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from tests.flower.all_pairs import Case, all_pairs
 from tests.flower.deployed import SETTINGS, assert_same, deploy, simulate
 
 CHOICES: dict[str, list[str]] = {
-    "algorithm": [*ALGORITHMS, "perinvfl over groups", "own"],
+    "algorithm": [*ALGORITHMS, "perinvfl over groups", "recommended, aligned", "own"],
     "data": ["random", "digits", "birds", "table", "arrays", "structural", "classes"],
     "model": ["mlp", "resnet group", "resnet batch", "module"],
     "contexts": ["given", "judge", "balance", "discount", "soft", "again", "aligned"],
@@ -29,6 +29,9 @@ CHOICES: dict[str, list[str]] = {
     "batches": ["full", "mini"],
 }
 OVER_CONTEXTS = ("groupdro", "irm", "irm_l2", "irm_ft", "perinvfl", "perinvfl over groups")
+
+
+NOTHING_TO_SET = ("recommended", "recommended, aligned")
 
 
 def fits(case: Case) -> bool:
@@ -53,6 +56,8 @@ def fits(case: Case) -> bool:
             not has("contexts", "soft") or one_context,
             not has("contexts", "balance", "soft", "again") or among("algorithm", *OVER_CONTEXTS),
             not has("algorithm", "alone") or among("aggregation", "mean"),
+            not has("algorithm", *NOTHING_TO_SET) or (among("aggregation", "mean") and among("contexts", "given")),
+            not has("algorithm", "recommended, aligned") or among("data", "digits", "birds"),
         )
     )
 
@@ -113,6 +118,8 @@ def trial_for(case: Case, files: dict[str, dict[str, Any]]) -> Trial:
     rate = 0.001 if case["data"] == "structural" else 0.02  # a squared error is steep
     algorithm: dict[str, Any] = {"name": name, "learning_rate": rate, "local_steps": 2}
     algorithm |= AGGREGATION[case["aggregation"]]
+    if method in NOTHING_TO_SET:
+        algorithm = {"name": "recommended"}
     if method == "perinvfl over groups":
         algorithm |= {"invariance": "groupdro", "group_step": 0.3, "personal_optimizer": "adam"}
     if method in ("ditto", "perinvfl", "perinvfl over groups", "irm_l2", "pfedme"):
@@ -126,7 +133,7 @@ def trial_for(case: Case, files: dict[str, dict[str, Any]]) -> Trial:
     table = {
         "seeds": [3],
         "data": {**data, **IMAGES.get(case["images"], {})},
-        "contexts": CONTEXTS[case["contexts"]],
+        "contexts": {"align": "rotations"} if method == "recommended, aligned" else CONTEXTS[case["contexts"]],
         "model": MODELS[case["model"]],
         "training": training,
         "algorithm": algorithm,

@@ -23,6 +23,7 @@ import torch
 
 from perinvfl.algorithms import ALGORITHMS
 from perinvfl.algorithms.base import Algorithm
+from perinvfl.algorithms.recommended import Recommended
 from perinvfl.api.session import Round, Session
 from perinvfl.core import config
 from perinvfl.data.federation import Federation, Origin
@@ -118,7 +119,7 @@ def start(
     settings = config.build(Training, _plain({**training, "rounds": rounds}), "training")
     origin = federation.origin or Origin(federation.name, ArraySettings(), seed)
     asked, made = _model(model, federation, settings)
-    stage = read_contexts(contexts or {})
+    stage = read_contexts(contexts or {}, decides=isinstance(chosen, Recommended))
     check_preparation(stage, federation, made)
     trial = Trial(
         origin.benchmark,

@@ -11,7 +11,7 @@ from perinvfl.flower import codec
 from perinvfl.flower.adapter.messages import MessageType
 from perinvfl.flower.codec import Rejected
 from perinvfl.flower.server_run import ServerRun
-from perinvfl.models import build_model, mix_statistics
+from perinvfl.models import mix_statistics
 from perinvfl.runs import events
 from perinvfl.runs.group import balanced_of
 
@@ -58,7 +58,7 @@ def balanced(rounds: ServerRun, measured: dict[str, Any], lead: str) -> dict[str
 def shared_model(rounds: ServerRun, wait: bool) -> Params:
     """The global model as it predicts: where it normalises by its batch, with statistics mixed from all sites."""
     nu, agreement = rounds.server.params, rounds.agreement
-    model = build_model(rounds.trial.model, agreement.shape, agreement.outputs, "float32")
+    model = rounds.model()
     if model.statistics is None:
         return nu
     with torch.no_grad():

@@ -21,7 +21,7 @@ from perinvfl.flower.patience import Patience
 from perinvfl.flower.server_state import Bookkeeping
 from perinvfl.flower.settings import DeploymentSettings
 from perinvfl.flower.transport import Answer, Transport
-from perinvfl.models import ModelSettings, build_model
+from perinvfl.models import Model, ModelSettings, build_model
 from perinvfl.preparation.phases import Phase
 from perinvfl.runs import events
 from perinvfl.runs.progress import Progress
@@ -160,12 +160,16 @@ class ServerRun:
             self.progress.waiting(missing)
             time.sleep(0.2)
 
-    def first_state(self) -> ServerState:
+    def model(self) -> Model:
+        """What is trained in the phase under way."""
         agreement = self.agreement
         model = self.phase.model_for(agreement, self.trial.model)
         if isinstance(model, ModelSettings):
-            model = build_model(model, agreement.shape, agreement.outputs, self.trial.training.precision)
-        return self.phase.algorithm.init_server(model.init(generator(self.trial.seed, "weights")), self.clients)
+            return build_model(model, agreement.shape, agreement.outputs, self.trial.training.precision)
+        return model
+
+    def first_state(self) -> ServerState:
+        return self.phase.algorithm.init_server(self.model().init(generator(self.trial.seed, "weights")), self.clients)
 
     def leave_out(self, client: int, t: int, why: str) -> None:
         name = self.sites[client]

@@ -9,10 +9,10 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from perinvfl.data.federation import Federation
+from perinvfl.data.federation import Federation, Split
 from perinvfl.learning import risks
 from perinvfl.learning.shortcut import offsets
-from perinvfl.models.symmetry import seen, views_of
+from perinvfl.models.symmetry import Symmetry, seen, views_of
 from perinvfl.preparation.inferred_contexts import CONTEXT, bare, inferred_view
 from perinvfl.preparation.phases import Notes, Predict
 from perinvfl.preparation.settings import ContextSettings
@@ -33,16 +33,22 @@ def note_view(settings: ContextSettings, own: Federation, notes: Notes, client: 
 
     The shortcut is discounted where the model is trained and where it is judged: what it fits is the rest.
     """
-    x, y, context = own.train.x[0], own.train.y[0], notes[CONTEXT][0]
-    offset = offsets(y, context, discount=True, even_classes=settings.even_classes)
-    assert offset is not None  # it is what discounting means
+    context = notes[CONTEXT][0]
+    offset = offsets(own.train.y[0], context, discount=True, even_classes=settings.even_classes)
+    data = Split(own.train.x[0], own.train.y[0], context)
+    best = 0 if client == 0 else best_view(settings.align, data, offset, predict)
+    return {**notes, VIEW: torch.tensor([best])}
+
+
+def best_view(align: Symmetry, data: Split, offset: Tensor | None, predict: Predict) -> int:
+    """The way to see one client's images in which a model fits them best, log-odds known already taken into account."""
 
     def misfit(view: int) -> float:
-        losses = risks.losses("binary", predict(seen(x, view)) + offset[:, None], y)
-        return float(risks.context_means(losses, risks.whole(context)))
+        logits = predict(seen(data.x, view))
+        losses = risks.losses("binary", logits if offset is None else logits + offset[:, None], data.y)
+        return float(risks.context_means(losses, risks.whole(data.context)))
 
-    best = 0 if client == 0 else min(views_of(settings.align), key=misfit)
-    return {**notes, VIEW: torch.tensor([best])}
+    return min(views_of(align), key=misfit)
 
 
 def in_views(federation: Federation, views: tuple[int, ...]) -> Federation:

@@ -20,8 +20,10 @@ def facts_of(notes: Notes) -> dict[str, Any]:
 
 def are_facts(table: dict[str, Any]) -> bool:
     """Whether these can be the facts of one client; a client that tells none has {}."""
-    if not table or _tells_shortcut(table):
+    if not table:
         return True
+    if "shortcut" in table:
+        return set(table) <= {"shortcut", "views"} and _tells_shortcut(table) and _are_views(table.get("views", []))
     reference, views = table.get("reference"), table.get("views", [])
     wrong = reference.get("wrong") if isinstance(reference, dict) else None
     return (
@@ -29,19 +31,26 @@ def are_facts(table: dict[str, Any]) -> bool:
         and isinstance(wrong, list)
         and len(wrong) == 1
         and all(type(share) in (int, float) and 0 <= share <= 1 for share in wrong)
-        and isinstance(views, list)
-        and len(views) <= 1
-        and all(type(view) is int and view in VIEWS for view in views)
+        and _are_views(views)
     )
+
+
+def _are_views(views: Any) -> bool:
+    return isinstance(views, list) and len(views) <= 1 and all(type(view) is int and view in VIEWS for view in views)
 
 
 def _tells_shortcut(table: dict[str, Any]) -> bool:
     found = table.get("shortcut")
-    if set(table) != {"shortcut"} or not isinstance(found, dict):
+    if not isinstance(found, dict):
         return False
+    reference = found.get("reference", {"chosen": -1})
     columns, directions = found.get("left_out"), found.get("directions")
     return (
-        set(found) == {"varies_between", "left_out", "directions", "kept"}
+        set(found) - {"reference"} == {"varies_between", "left_out", "directions", "kept"}
+        and isinstance(reference, dict)
+        and set(reference) == {"chosen"}
+        and type(reference["chosen"]) is int
+        and -1 <= reference["chosen"] < 64
         and found["varies_between"] in SOURCES
         and type(found["kept"]) is bool
         and isinstance(columns, list)
@@ -58,8 +67,12 @@ def join_facts(each: list[dict[str, Any]]) -> dict[str, Any]:
     """The facts of all clients as one; {} where one of them tells none."""
     if not all(each):
         return {}
+    found: dict[str, Any]
     if "shortcut" in each[0]:  # worked out from what all clients know: the same at each
-        return each[0] if all(own == each[0] for own in each) else {}
-    found: dict[str, Any] = {"reference": {"wrong": [share for own in each for share in own["reference"]["wrong"]]}}
+        if any(own.get("shortcut") != each[0]["shortcut"] for own in each):
+            return {}
+        found = {"shortcut": each[0]["shortcut"]}
+    else:
+        found = {"reference": {"wrong": [share for own in each for share in own["reference"]["wrong"]]}}
     views = [view for own in each for view in own.get("views", [])]
     return found | ({"views": views} if views else {})

@@ -74,6 +74,10 @@ def case_names(settings: ContextSettings, federation: Federation) -> list[str]:
 
 def check_preparation(settings: ContextSettings, data: Described, model: ModelSettings | Model) -> None:
     """Refuse what cannot be prepared on these data, on one machine and across machines alike."""
+    if settings.hide_middle and len(data.shape) != 3:
+        raise UserError("contexts.hide_middle takes images; these data have no middle.")
+    if settings.align != "nothing":
+        _check_alignment(settings, data, model)
     if settings.infer == "given":
         return
     if data.task == "regression":
@@ -84,10 +88,6 @@ def check_preparation(settings: ContextSettings, data: Described, model: ModelSe
         raise UserError('contexts.infer = "soft" splits clients that have one context each; use "hard".')
     if settings.even_classes and data.task != "binary":
         raise UserError("contexts.even_classes takes a binary label.")
-    if settings.hide_middle and len(data.shape) != 3:
-        raise UserError("contexts.hide_middle takes images; these data have no middle.")
-    if settings.align != "nothing":
-        _check_alignment(settings, data, model)
 
 
 def _check_alignment(settings: ContextSettings, data: Described, model: ModelSettings | Model) -> None:

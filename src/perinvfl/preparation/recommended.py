@@ -4,7 +4,8 @@
 2. *sums again*: the direction that was found in images, measured once more from all samples.
 3. *reference*: a plain model learns what is easy; clients note its answers after 1, 2, 4, ... rounds.
 4. *answers*: sums of the same kind, the answers being columns: do they change their meaning between contexts?
-5. *main*: the two models, on data seen through a lens that leaves the shortcut out; where the reference's answers vary
+5. *pilot*, if clients are to be aligned: the first client trains alone, the others take the view that fits it best.
+6. *main*: the two models, on data seen through a lens that leaves the shortcut out; where the reference's answers vary
    still, what they tell about the label is taken off the logits.
 """
 
@@ -16,12 +17,15 @@ import torch
 from torch import Tensor
 
 from perinvfl.algorithms.recommended import Recommended, reference
-from perinvfl.data.federation import Federation
-from perinvfl.learning.shortcut import split_context
+from perinvfl.data.federation import Federation, Split
+from perinvfl.data.images import without_middle
+from perinvfl.learning.shortcut import offsets, split_context
 from perinvfl.learning.training import Training
 from perinvfl.learning.variation import SCALE, Variation, find_answer, find_variation, summaries, zero_sums
 from perinvfl.models import Model
 from perinvfl.models.lens import make_lens, through
+from perinvfl.models.symmetry import Symmetry
+from perinvfl.preparation.alignment import VIEW, best_view, in_views, views_noted
 from perinvfl.preparation.inferred_contexts import bare
 from perinvfl.preparation.phases import Described, Notes, Phase, Predict, Program
 from perinvfl.preparation.settings import ContextSettings
@@ -42,13 +46,32 @@ def recommended_program(algorithm: Recommended, training: Training, settings: Co
     after = tuple(2**power for power in range(rounds.bit_length()) if 2**power < rounds)
     answers = len(after) + 1
     learning = dataclasses.replace(training, rounds=rounds, at_rest="memory", compile=False)
-    phases = (
+    hidden = settings.hide_middle
+    phases = [
         Phase("sums", Sums(), once, _plain_view, _note_variation, model=_first_model),
         Phase("sums again", Sums(), once, _sides_view, _note_direction, model=_second_model),
-        Phase("reference", reference(), learning, _reference_view, _note_answers, note_after=after),
-        Phase("answers", Sums(), once, _answers_view, _note_choice, model=partial(_answers_model, answers)),
-    )
-    return Program(phases, Phase("main", algorithm, training, _main_view), facts_found, PADDING, own_preparation=True)
+        Phase(
+            "reference",
+            reference(),
+            learning,
+            partial(_reference_view, hidden),
+            partial(_note_answers, hidden),
+            note_after=after,
+        ),
+        Phase(
+            "answers",
+            Sums(),
+            once,
+            _answers_view,
+            partial(_note_choice, hidden > 0),
+            model=partial(_answers_model, answers),
+        ),
+    ]
+    if settings.align != "nothing":
+        pilot = Phase("pilot", reference(), learning, _pilot_view, partial(_note_view, settings.align))
+        phases.append(dataclasses.replace(pilot, first_alone=True))
+    main = Phase("main", algorithm, training, _main_view)
+    return Program(tuple(phases), main, facts_found, PADDING, own_preparation=True)
 
 
 # What is summed ------------------------------------------------------------------------------------------------------
@@ -143,14 +166,19 @@ def _note_direction(own: Federation, notes: Notes, client: int, predict: Predict
 # The reference ------------------------------------------------------------------------------------------------------
 
 
-def _reference_view(federation: Federation, notes: Notes) -> Federation:
-    seen = in_lens(bare(federation), lens_noted(notes))
+def _reference_view(hidden: float, federation: Federation, notes: Notes) -> Federation:
+    """hidden: the radius of the middle of images that the reference is not shown; 0: it is shown all."""
+    augmentation = dataclasses.replace(federation.augmentation, middle=())
+    federation = dataclasses.replace(bare(federation), augmentation=augmentation)
+    if hidden:
+        federation = federation.with_inputs(lambda x: without_middle(x, hidden))
+    seen = in_lens(federation, lens_noted(notes))
     return dataclasses.replace(seen, even_classes=federation.task == "binary")
 
 
-def _note_answers(own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
+def _note_answers(hidden: float, own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
     """What the reference says now, beside what it said before: [1, M, answers]."""
-    seen = in_lens(bare(own), lens_noted(notes))
+    seen = _reference_view(hidden, own, notes)
     logits = predict(seen.train.x[0])
     said = logits.argmax(1) if own.task == "multiclass" else (logits[:, 0] > 0).long()
     before = notes.get(ANSWERS, said.new_zeros(1, len(said), 0))
@@ -174,16 +202,36 @@ def _answers_view(federation: Federation, notes: Notes) -> Federation:
     return dataclasses.replace(seen, task="binary", outputs=1, train=data._replace(x=x, y=data.y.float()))
 
 
-def _note_choice(own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
-    """Which of its answers is to be discounted; -1 for none."""
+def _note_choice(certain: bool, own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
+    """Which of its answers is to be discounted; -1 for none. certain: the user says that the last one is a shortcut."""
     columns = notes[ANSWERS].float()
+    if certain and own.task == "binary":
+        return {**notes, CHOSEN: torch.tensor([columns.shape[2] - 1])}
     sums = sums_received(_answers_zeros(columns.shape[2], own), predict, columns[0])
     chosen = find_answer(sums, is_image(own.shape)) if own.task == "binary" else None
     return {**notes, CHOSEN: torch.tensor([-1 if chosen is None else chosen])}
 
 
+# The pilot and the last phase ----------------------------------------------------------------------------------------
+
+
+def _pilot_view(federation: Federation, notes: Notes) -> Federation:
+    seen = _main_view(federation, notes)
+    augmentation = dataclasses.replace(seen.augmentation, middle=())
+    return bare(dataclasses.replace(seen, augmentation=augmentation))
+
+
+def _note_view(align: Symmetry, own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
+    """The view in which the model of the first client fits this client's images best; the first keeps its own."""
+    seen = _main_view(own, notes)
+    data = Split(*(part[0] for part in seen.train))
+    offset = offsets(data.y, data.context, seen.split == "discount", seen.even_classes)
+    best = 0 if client == 0 else best_view(align, data, offset, predict)
+    return {**notes, VIEW: torch.tensor([best])}
+
+
 def _main_view(federation: Federation, notes: Notes) -> Federation:
-    seen = in_lens(federation, lens_noted(notes))
+    seen = in_lens(in_views(federation, views_noted(notes)), lens_noted(notes))
     # Where data are scored by class and context, a rare class counts as much as a common one.
     seen = dataclasses.replace(seen, even_classes=bool(federation.groups) and federation.task == "binary")
     chosen = int(notes[CHOSEN][0])
@@ -217,4 +265,5 @@ def facts_found(notes: Notes) -> dict[str, Any]:
     columns = (lens[0] == 0).nonzero().flatten().tolist() if source else []
     answers = {"reference": {"chosen": int(notes[CHOSEN][0])}} if CHOSEN in notes else {}
     found = {"varies_between": SOURCES[source], "left_out": columns, "directions": directions, "kept": bool(kept)}
-    return {"shortcut": {**found, **answers}}
+    views = views_noted(notes)
+    return {"shortcut": {**found, **answers}} | ({"views": list(views)} if views else {})

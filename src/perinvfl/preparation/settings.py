@@ -52,17 +52,32 @@ class ContextSettings:
     def check(self, where: str) -> None:
         if self.infer == "soft" and (self.use != "balance" or self.every):
             raise UserError(f'{where}.infer = "soft" goes with use = "balance" and every = 0.')
-        if self.align != "nothing" and self.infer != "hard":
-            raise UserError(f'{where}.align goes with infer = "hard".')
         if self.hide_middle and self.every:
             raise UserError(f"{where}.every infers by the global model, which is shown all; leave out hide_middle.")
         if self.use == "judge" and self.every:
             raise UserError(f'{where}.every means nothing to use = "judge"; leave it out.')
 
 
-def read_contexts(mapping: Any) -> ContextSettings:
-    """Settings as under `[contexts]`. What to do with inferred contexts is refused where nothing asks to infer them."""
+# What only the user can know; `recommended` decides the rest.
+KNOWN_BY_USERS = ("align", "hide_middle")
+
+
+def read_contexts(mapping: Any, decides: bool = False) -> ContextSettings:
+    """Settings as under `[contexts]`. What to do with inferred contexts is refused where nothing asks to infer them.
+
+    decides: for an algorithm that decides them itself.
+    """
     made = config.build(ContextSettings, mapping, "contexts")
+    if decides:
+        for key in mapping:
+            if key not in KNOWN_BY_USERS:
+                raise UserError(
+                    f"contexts.{key}: recommended decides this itself; of [contexts] it takes "
+                    f"{' and '.join(KNOWN_BY_USERS)} alone."
+                )
+        return made
+    if made.align != "nothing" and made.infer != "hard":
+        raise UserError('contexts.align goes with infer = "hard".')
     if mapping and "infer" not in mapping:
         raise UserError(f'contexts.{next(iter(mapping))} does nothing without contexts.infer = "hard" or "soft".')
     return made

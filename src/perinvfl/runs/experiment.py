@@ -30,13 +30,14 @@ from typing import Any, TypeGuard
 from perinvfl.algorithms import ALGORITHMS
 from perinvfl.algorithms.base import Algorithm
 from perinvfl.algorithms.irm import Penalized
+from perinvfl.algorithms.recommended import Recommended
 from perinvfl.core import config, hyper
 from perinvfl.core.plugins import importing_from, load
 from perinvfl.data.registry import BENCHMARKS
 from perinvfl.errors import UserError
 from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings
-from perinvfl.preparation.settings import read_contexts
+from perinvfl.preparation.settings import KNOWN_BY_USERS, ContextSettings, read_contexts
 from perinvfl.runs.facts import Effort
 from perinvfl.runs.trial import Trial
 
@@ -118,7 +119,7 @@ def build_experiment(table: dict[str, Any], default_name: str = "experiment") ->
         if model.build:
             load(model.build, "model.build")
         training = config.build(Training, _merged(table, rest, "training"), "training")
-        contexts = read_contexts(_merged(table, rest, "contexts"))
+        contexts = _contexts(table, rest, algorithm)
         held = frozenset(entry) - frozenset(dict(ranges))
         trials += [
             Trial(benchmark, fold, model, training, kind, label, algorithm, seed, held, contexts, ranges)
@@ -148,6 +149,16 @@ def _merged(table: dict[str, Any], own: dict[str, Any], part: str) -> Any:
     """The file's settings of one part, overlaid with those an algorithm asks for itself."""
     shared, extra = table.get(part, {}), own.get(part, {})
     return {**shared, **extra} if isinstance(shared, dict) and isinstance(extra, dict) else shared
+
+
+def _contexts(table: dict[str, Any], own: dict[str, Any], algorithm: Algorithm) -> ContextSettings:
+    """What all share is for those that it means something to; what an algorithm asks for itself must."""
+    if not isinstance(algorithm, Recommended):
+        return read_contexts(_merged(table, own, "contexts"))
+    shared = table.get("contexts", {})
+    if isinstance(shared, dict):
+        shared = {key: value for key, value in shared.items() if key in KNOWN_BY_USERS}
+    return read_contexts(_merged({"contexts": shared}, own, "contexts"), decides=True)
 
 
 def _ranges(entry: dict[str, Any], where: str) -> tuple[dict[str, Any], tuple[tuple[str, hyper.Range], ...]]:

@@ -16,7 +16,7 @@ from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings
 from perinvfl.preparation.phases import Program
 from perinvfl.preparation.program import program_of
-from perinvfl.preparation.settings import ContextSettings
+from perinvfl.preparation.settings import KNOWN_BY_USERS, ContextSettings
 from perinvfl.runs.facts import Facts, Purpose
 from perinvfl.runs.records import run_id
 
@@ -48,7 +48,7 @@ class Trial:
         settings = hyper.asked(self.algorithm)
         for name in self.algorithm.unused:
             settings.pop(name, None)
-        inferred = {} if self.contexts.infer == "given" else {"contexts": hyper.asked(self.contexts)}
+        inferred = {} if self.contexts == GIVEN else {"contexts": self._asked_contexts()}
         return {
             "data": {"benchmark": self.benchmark, **hyper.asked(self.data)},
             **inferred,
@@ -57,6 +57,12 @@ class Trial:
             "algorithm": {"name": self.algorithm_name, "label": self.label, **settings},
             "seed": self.seed,
         }
+
+    def _asked_contexts(self) -> dict[str, Any]:
+        asked = hyper.asked(self.contexts)
+        if self.contexts.infer == "given":  # the algorithm decides the rest itself
+            return {key: asked[key] for key in KNOWN_BY_USERS if key in asked}
+        return asked
 
     @property
     def id(self) -> str:

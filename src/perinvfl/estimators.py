@@ -22,7 +22,7 @@ from perinvfl.runs.experiment import algorithm_named
 
 RATES = ("learning_rate", "personal_learning_rate", "finetune_learning_rate")
 OPTIMIZERS = ("optimizer", "personal_optimizer", "finetune_optimizer")
-OWN_DEFAULTS = ("pfedme",)  # its step size and its pull only go together
+OWN_DEFAULTS = ("recommended", "pfedme")  # the first needs no settings, and those of the second only go together
 
 
 class _Estimator:
@@ -35,7 +35,7 @@ class _Estimator:
 
     def __init__(
         self,
-        algorithm: str = "perinvfl",
+        algorithm: str = "recommended",
         settings: dict[str, Any] | None = None,
         rounds: int = 200,
         hidden: Sequence[int] = (16,),

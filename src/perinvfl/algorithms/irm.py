@@ -23,8 +23,9 @@ class Penalized(Algorithm):
         100.0, "weight of the invariance penalty", symbol="λ", least=0, search=LogUniform(10.0, 1e5)
     )
     warmup_rounds: int = hyper(
-        0,
-        "rounds with the penalty weight at most 1, before it takes its full weight",
+        50,
+        "rounds with the penalty weight at most 1, before it takes its full weight; from the first round on, a large "
+        "penalty ends in a constant answer",
         least=0,
         stacks=True,
         search=OneOf((0, 30, 60, 100)),

@@ -16,11 +16,13 @@ from perinvfl.algorithms.base import erm
 from perinvfl.algorithms.fedavg import FedAvg
 from perinvfl.algorithms.messages import Broadcast, ClientState, ServerState, Upload
 from perinvfl.algorithms.perinvfl_options import PerInvFL
+from perinvfl.core import optimizers, tree
 from perinvfl.core.tree import Params
 from perinvfl.learning.problem import Batches, FeatureObjective, Objective, Problem
 
 STEP, PERSONAL_STEP = 0.05, 0.025  # of the weights' own size
 USUAL_ROUNDS = 100  # in a longer run steps are smaller, so that the way is as long: more rounds do not overfit
+SOUND = "sound."  # the beginning of names in the server's memory: the last model whose update was finite
 SHARED_PART = 0.75  # of the rounds, before θ_i sets out
 
 
@@ -30,6 +32,7 @@ class Recommended(PerInvFL):
 
     title: ClassVar[str] = "Recommended"
     paper: ClassVar[str] = "this project"
+    recovers: ClassVar[bool] = True
     unused: ClassVar[tuple[str, ...]] = tuple(field.name for field in dataclasses.fields(PerInvFL))
 
     def over(self, rounds: int) -> "Recommended":
@@ -50,15 +53,33 @@ class Recommended(PerInvFL):
         self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
     ) -> tuple[Upload, ClientState]:
         rate = self.personal_learning_rate * size_of(broadcast.params)
-        return super(Recommended, dataclasses.replace(self, personal_learning_rate=rate)).client(  # type: ignore[arg-type]
-            problem, broadcast, state, batches
+        own = dataclasses.replace(self, personal_learning_rate=rate)  # type: ignore[arg-type]
+        upload, new = super(Recommended, own).client(problem, broadcast, state, batches)
+        fine = all_finite(new.personal)
+        return upload, new._replace(
+            personal=tree.map(lambda now, before: torch.where(fine, now, before), new.personal, state.personal),
+            personal_moments=optimizers.forget(new.personal_moments, ~fine),
         )
 
+    # A run that becomes infinite goes back to the last model that was sound, and halves its steps ---------------------
+
+    def init_server(self, params: Params, clients: int) -> ServerState:
+        state = super().init_server(params, clients)
+        kept = {"share": state.round + 1} | {SOUND + name: leaf.clone() for name, leaf in params.items()}
+        return state._replace(moments=state.moments._replace(steps={**state.moments.steps, **kept}))
+
     def server(self, server: ServerState, update: Params, risks: Tensor, clients: Tensor) -> ServerState:
-        rate = self.server_learning_rate * size_of(server.params)
-        return super(Recommended, dataclasses.replace(self, server_learning_rate=rate)).server(  # type: ignore[arg-type]
-            server, update, risks, clients
-        )
+        fine, kept = all_finite(update), server.moments.steps
+        sound = {name: torch.where(fine, leaf, kept[SOUND + name]) for name, leaf in server.params.items()}
+        rate = kept["share"] * self.server_learning_rate * size_of(sound)
+        own = dataclasses.replace(self, server_learning_rate=rate)  # type: ignore[arg-type]
+        usable = tree.map(lambda leaf: torch.where(fine, leaf, torch.zeros_like(leaf)), update)
+        new = super(Recommended, own).server(server._replace(params=sound), usable, risks, clients)
+        moments = optimizers.forget(new.moments, ~fine)
+        steps = {**moments.steps, "share": torch.where(fine, kept["share"], kept["share"] / 2)}
+        steps |= {SOUND + name: leaf for name, leaf in sound.items()}
+        params = tree.map(lambda now, before: torch.where(fine, now, before), new.params, sound)
+        return new._replace(params=params, moments=moments._replace(steps=steps))
 
     def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective | FeatureObjective:
         return erm(problem)
@@ -86,6 +107,10 @@ class Reference(FedAvg):
 
 def reference() -> Reference:
     return Reference(learning_rate=1.0, server_optimizer="adam", server_learning_rate=STEP)
+
+
+def all_finite(params: Params) -> Tensor:
+    return torch.stack([torch.isfinite(leaf).all() for leaf in params.values()]).all()
 
 
 def size_of(params: Params) -> Tensor:

@@ -97,7 +97,7 @@ def algorithm(name: str | type[Algorithm], **settings: Any) -> Algorithm:
 
 def start(
     federation: Federation,
-    algorithm: Algorithm | str = "perinvfl",
+    algorithm: Algorithm | str = "recommended",
     *,
     rounds: int = 100,
     seed: int | None = None,

@@ -33,6 +33,9 @@ from perinvfl.errors import UserError
 from perinvfl.learning.training import Training
 from perinvfl.models import Model, ModelSettings, build_model, mix_statistics
 
+CLIENT_CHUNK = 64  # clients whose models are measured at once
+TRAINING_SAMPLES = 2048  # of each client, evenly spaced, to see how well its own model fits them
+
 
 class Simulation:
     """T trials of one algorithm, each with its own settings and seed, in step with each other."""
@@ -131,7 +134,7 @@ class Simulation:
         self.rounds_done += 1
         return risks
 
-    def evaluate(self, client_chunk: int = 64) -> dict[str, dict[str, Tensor]]:
+    def evaluate(self, client_chunk: int = CLIENT_CHUNK) -> dict[str, dict[str, Tensor]]:
         """{"personal" | "global": {test context: [T, N]}} accuracy (mean squared error for regression).
 
         Not a number for a client that has no sample of a test context. Where tests have groups also {"personal groups"
@@ -157,6 +160,19 @@ class Simulation:
                 counts = dict(zip(self.tests, table[..., 1:].unbind(-2), strict=True))
                 scores[f"{kind} groups"] = {name: counts[name] for name in self.federation.tests}
         return scores
+
+    def training_scores(self) -> Tensor:
+        """[T, N] how well the models that clients predict with do on (some of) what they were trained on."""
+        samples = self.data.y.shape[-1]
+        places = torch.arange(min(samples, TRAINING_SAMPLES), device=self.device) * samples
+        some = Split(*(part[:, :, places // min(samples, TRAINING_SAMPLES)] for part in self.data))
+        kind = "personal" if self.algorithms[0].has_personal else "global"
+        columns = []
+        for first in range(0, self.clients, CLIENT_CHUNK):
+            ids = self.everyone[:, first : first + CLIENT_CHUNK]
+            own = Split(*(part[:, first : first + CLIENT_CHUNK] for part in some))
+            columns.append(self.executor.measure(self.models_of(kind, ids), [own])[:, :, 0, 0].cpu())
+        return torch.cat(columns, 1)
 
     # Models --------------------------------------------------------------------------------------------------------
 
@@ -264,7 +280,10 @@ class Simulation:
 
         One small leaf tells: a loss that is not finite makes the gradient of the last layer so.
         """
-        fine = torch.isfinite(risks).all(1) & torch.isfinite(_smallest(self.server.params)).flatten(1).all(1)
+        fine = torch.isfinite(_smallest(self.server.params)).flatten(1).all(1)
+        if self.algorithms[0].recovers:
+            return fine
+        fine = fine & torch.isfinite(risks).all(1)
         first = states if isinstance(states, ClientState) else states[0][0]
         if not first.personal:
             return fine

@@ -118,7 +118,7 @@ class Rounds(ServerRun):
             self.writer.write(**events.prepared_event(self.books.facts, self.seconds))
             words = found_in_words(self.books.facts, getattr(self.trial.data, "features", ()))
             if words:
-                self.progress.prepared([self.trial], words)
+                self.progress.remark([self.trial], words)
         self.save()
 
     def _end(self) -> None:

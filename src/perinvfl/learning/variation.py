@@ -28,6 +28,7 @@ CLIENT_ALPHA = 0.05  # the same between clients, where what half of the columns 
 LEANED_ON, LEANED_ON_BETWEEN_CLIENTS = 1.0, 1.5
 LEANED_ON_AT_ALL = 0.5  # of the colours of images
 SURE = 1e-4  # times as likely: no doubt
+REPEATED = 0.8  # of a column's variance within a class
 NEARLY = 0.8  # of the largest statistic counts as much
 SMALLEST = 0.1  # change of a slope, in standard deviations within a class, that is worth acting on
 
@@ -289,10 +290,20 @@ class _Test:
             alone = [j for j in rest if self._stands_out(j, float(each[j]), rest)]
             more = alone or ([] if self.alone else self.together(rest))
             if not more:
-                return chosen, []
+                return chosen + self.repeats(chosen, rest), []
             if not alone and len(more) > len(rest) / 2:
                 return [], self.directions(chosen)
             chosen += more
+
+    def repeats(self, chosen: list[int], rest: list[int]) -> list[int]:
+        """Columns that say what the chosen ones say, such as the last level of a category."""
+        if not chosen or not rest or self.noise.ndim == 1:
+            return []
+        a, b = torch.tensor(chosen), torch.tensor(rest)
+        inverse = torch.linalg.pinv(self.noise[a][:, a], hermitian=True, rtol=1e-6)
+        explained = (self.noise[b][:, a] @ inverse * self.noise[b][:, a]).sum(1)
+        share = explained / self.noise.diagonal()[b].clamp(min=1e-12)
+        return [j for j, part in zip(rest, share.tolist(), strict=True) if part > REPEATED]
 
     def _stands_out(self, column: int, statistic: float, among: list[int]) -> bool:
         first = [] if self.first is None else [j for j in among if self.first[j]]

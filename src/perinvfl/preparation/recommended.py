@@ -126,6 +126,8 @@ def _lens(sums: dict[str, Tensor], found: Variation, images: bool) -> Tensor:
         scale[list(found.columns)] = 0
         shift = -scale * known["total"] / samples
     directions = torch.tensor(found.directions, dtype=torch.float64).reshape(-1, d) * scale
+    if images:  # what is left of an image is as bright as the whole was
+        scale = scale * (d / (d - len(directions))) ** 0.5
     return make_lens(scale, shift, directions, min(MOST_DIRECTIONS, d)).float()
 
 
@@ -254,7 +256,7 @@ def lens_noted(notes: Notes) -> Tensor | None:
     if LENS not in notes:
         return None
     lens = notes[LENS][0]
-    plain = bool((lens[0] == 1).all()) and not bool(lens[1:].any())
+    plain = bool((lens[0] == 1).all()) and not bool(lens[1:].any())  # images in which nothing was found
     return None if plain else lens
 
 

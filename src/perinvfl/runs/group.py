@@ -26,6 +26,7 @@ from perinvfl.models.torch_module import shapes_checksum
 from perinvfl.preparation.phases import Notes
 from perinvfl.preparation.program import check_preparation
 from perinvfl.runs import events
+from perinvfl.runs.fit import Fit
 from perinvfl.runs.found_words import found_in_words
 from perinvfl.runs.progress import Progress
 from perinvfl.runs.records import CHECKPOINT, Event, Writer, run_id
@@ -164,7 +165,7 @@ class TrialGroup:
             writer.write(**events.prepared_event(run.facts(trial.seed), time.perf_counter() - self.began))
             words = found_in_words(run.facts(trial.seed), run.federations[trial.seed].schema.features)
             if words:
-                self.progress.prepared([trial], words)
+                self.progress.remark([trial], words)
 
     # Rounds --------------------------------------------------------------------------------------------------------
 
@@ -222,9 +223,13 @@ class TrialGroup:
     def _finish(self, simulation: Simulation) -> None:
         peak = torch.cuda.max_memory_allocated() if simulation.device.type == "cuda" else 0
         seconds = time.perf_counter() - self.began
+        fits = simulation.training_scores().mean(1).tolist() if len(self.broken) < len(self.trials) else []
         for t, writer in enumerate(self.writers):
             if t not in self.broken:
-                writer.write(**events.end_event(simulation.rounds_done, seconds, peak))
+                fit = Fit.of(self.trials[t].federation(), fits[t])
+                writer.write(**events.end_event(simulation.rounds_done, seconds, peak, training=fit.as_fields()))
+                if not fit.better:
+                    self.progress.remark([self.trials[t]], fit.in_words())
         if len(self.trials) > 1:
             self.checkpoint.unlink(missing_ok=True)
             self.checkpoint.with_suffix(".json").unlink(missing_ok=True)

@@ -86,7 +86,7 @@ class Live(progress.Progress):
             self.mean = f"shifted accuracy {100 * mean:.1f}" if accuracy else f"shifted error {mean:.3g}"
         self._update()
 
-    def prepared(self, trials: "list[Trial]", words: str) -> None:
+    def remark(self, trials: "list[Trial]", words: str) -> None:
         self.console.print(f"{progress.name_of(trials)}: {words}", highlight=False)
 
     def broke(self, trial: "Trial", round: int, why: str) -> None:

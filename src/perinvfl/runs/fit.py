@@ -1,0 +1,37 @@
+"""Whether models learned anything: how they do in their own training contexts, beside a constant answer."""
+
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from perinvfl.data.constant import constant_scores
+from perinvfl.data.federation import Federation
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Accuracy (mean squared error for a regression) on training data, the mean over clients."""
+
+    models: float
+    constant: float
+    regression: bool
+
+    @staticmethod
+    def of(federation: Federation, models: float) -> "Fit":
+        rows = constant_scores(federation.task, federation.train, {"train": federation.train})["train"]
+        return Fit(models, fmean(row for row in rows if row is not None), federation.task == "regression")
+
+    @property
+    def better(self) -> bool:
+        return self.models < self.constant if self.regression else self.models > self.constant
+
+    def as_fields(self) -> dict[str, Any]:
+        return {"models": round(self.models, 6), "constant": round(self.constant, 6)}
+
+    def in_words(self) -> str:
+        what = "a mean squared error of {:.3g}" if self.regression else "an accuracy of {:.1%}"
+        return (
+            "the models do no better than a constant answer in their own training contexts "
+            f"({what.format(self.models)}, the constant {what.format(self.constant).split(' of ')[1]}): they learned "
+            "nothing. More rounds, a larger step or a smaller penalty are the usual cures."
+        )

@@ -1,0 +1,144 @@
+"""What changes its meaning between contexts: the sums against a slow count, the decision on worlds whose answer is
+known."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from perinvfl.core.tree import Params
+from perinvfl.data.benchmarks.digits import DigitSettings, digit_federation
+from perinvfl.data.benchmarks.planted import PlantedSettings, planted_federation
+from perinvfl.data.federation import Federation
+from perinvfl.learning.variation import SCALE, Variation, chance, client_sums, find_answer, find_variation, zero_sums
+
+TWO = ((0.95, 0.8),) * 5
+
+
+def sums_of(federation: Federation) -> Params:
+    targets = federation.outputs if federation.task == "multiclass" else 1
+    total = zero_sums(federation.shape, targets, federation.contexts)
+    for client in range(federation.clients):
+        x, y, context = (part[client] for part in federation.train)
+        own = client_sums(federation.task, targets, federation.contexts, x, y, context)
+        total = {name: total[name] + own[name] for name in total}
+    return total
+
+
+def found_in(federation: Federation) -> Variation:
+    return find_variation(sums_of(federation), len(federation.shape) == 3)
+
+
+def planted(seed: int = 0, **settings: object) -> Federation:
+    return planted_federation(PlantedSettings(**{"p_train": TWO, "rows": 300, **settings}), seed)  # type: ignore[arg-type]
+
+
+def slow_slope(x: Tensor, y: Tensor) -> Tensor:
+    """Least squares of each column on the label, one column at a time."""
+    line = torch.stack([torch.ones_like(y), y], 1).double()
+    return torch.stack([torch.linalg.lstsq(line, column.double()[:, None]).solution[1, 0] for column in x.T])
+
+
+@pytest.mark.parametrize("classes", [1, 2])
+def test_sums_are_those_of_a_slow_count(classes: int) -> None:
+    federation = planted(classes=classes, shortcut="soft", rows=(40, 60, 30, 20, 50))
+    sums = {name: leaf.double() / SCALE for name, leaf in sums_of(federation).items()}
+    within, noise, clients, weights = 0.0, torch.zeros(7, dtype=torch.float64), torch.zeros(7, dtype=torch.float64), 0.0
+    for x, y, context in zip(*federation.train, strict=True):
+        slopes, counts = [], []
+        for k in (0, 1):
+            own, label = x[context == k].double(), y[context == k].double()
+            slopes.append(slow_slope(own, label))
+            counts.append(float((label - label.mean()).square().sum()))
+            left = own - own.mean(0) - (label - label.mean())[:, None] * slopes[-1]
+            noise += left.square().sum(0)
+        mean = sum(w * b for w, b in zip(counts, slopes, strict=True)) / sum(counts)
+        within = within + sum(w * (b - mean).square() for w, b in zip(counts, slopes, strict=True))
+        clients, weights = clients + sum(counts) * mean, weights + sum(counts)
+    assert torch.allclose(sums["within"].diagonal(), torch.as_tensor(within), rtol=1e-4)
+    assert torch.allclose(sums["noise"].diagonal(), noise, rtol=1e-4)
+    assert torch.allclose(sums["slope"][0], clients, rtol=1e-3, atol=1e-2)
+    assert float(sums["weight"]) == pytest.approx(weights, rel=1e-4)
+    assert float(sums["within_freedom"]) == 5 and float(sums["samples"]) == 200
+
+
+def test_padding_has_no_part() -> None:
+    federation = planted(rows=(40, 60, 30, 20, 50))
+    x, y, context = (part[3] for part in federation.train)
+    real = context >= 0
+    padded = client_sums("binary", 1, 2, x, y, context)
+    alone = client_sums("binary", 1, 2, x[real], y[real], context[real])
+    for name, leaf in padded.items():
+        assert torch.allclose(leaf, alone[name], rtol=1e-5, atol=1e-7), name
+
+
+@pytest.mark.parametrize("seed", [21, 22, 23])
+@pytest.mark.parametrize(
+    ("settings", "columns"),
+    [
+        ({}, (6,)),
+        ({"shortcut": "soft"}, (6,)),
+        ({"shortcut": "two"}, (6, 7)),
+        ({"shortcut": "categorical", "rows": 500}, (6, 7, 8, 9, 10, 11)),
+        ({"echoes": 2, "useless": 8, "correlation": 0.4}, (12, 13, 14)),
+        ({"p_train": ((0.9, 0.3),) * 5}, (6,)),
+        ({"classes": 3, "rows": 400}, (6, 7, 8)),
+        ({"classes": 1, "shortcut": "soft", "p_train": ((0.95, 0.6),) * 5}, (6,)),
+        ({"shortcut": "none"}, ()),
+        ({"shortcut": "none", "p_train": (0.9,) * 5, "rows": 600}, ()),  # weights differ between clients: style
+        ({"p_train": (0.97, 0.9, 0.8, 0.7), "rows": 800}, (6,)),
+    ],
+    ids=["sharp", "soft", "two", "levels", "echoes", "reversed", "three classes", "number", "none", "style",
+         "one context each"],
+)  # fmt: skip
+def test_planted_columns_are_found_and_no_others(
+    settings: dict[str, object], columns: tuple[int, ...], seed: int
+) -> None:
+    found = found_in(planted(seed, **settings))
+    assert found.columns == columns and not found.directions and not found.kept
+    assert (found.source is None) == (not columns)
+
+
+@pytest.mark.parametrize("settings", [{"p_train": ((0.9, 0.9),) * 5}, {"shortcut": "none"}], ids=["equal", "none"])
+def test_where_nothing_varies_little_is_found(settings: dict[str, object]) -> None:
+    """A shortcut of the same strength everywhere cannot be told from data. Chance is allowed its share."""
+    assert sum(found_in(planted(seed, **settings)).source is not None for seed in range(40)) <= 4
+
+
+def test_a_shortcut_that_is_all_there_is_is_kept_and_said_to_be() -> None:
+    found = found_in(planted(informative=1, useless=0, strength=1e-6, personal=0.0))
+    assert found.source == "contexts" and found.kept and not found.columns
+
+
+@pytest.mark.parametrize("seed", [21, 22])
+def test_the_colour_of_digits_is_found_and_nothing_in_gray_ones(seed: int) -> None:
+    settings = {"p_train": ((0.95, 0.8),) * 3, "train_per_client": 600, "test_per_client": 10}
+    found = found_in(digit_federation("rc_mnist", DigitSettings(**settings), seed))  # type: ignore[arg-type]
+    assert found.source == "contexts" and len(found.directions) == 1
+    first, second = found.directions[0]
+    assert first * second < 0 and 0.5 < abs(first / second) < 2
+    gray = digit_federation("rc_mnist", DigitSettings(**settings, grayscale=True), seed)  # type: ignore[arg-type]
+    assert found_in(gray).source is None
+
+
+def test_many_columns_are_looked_at_one_by_one() -> None:
+    found = found_in(planted(useless=150, rows=600))
+    assert found.columns == (154,)
+
+
+def test_answers_that_vary_are_found_at_their_earliest() -> None:
+    federation = planted(rows=600)
+    shortcut, label = federation.train.x[..., 6] > 0, federation.train.y > 0.5
+    guess = torch.rand(label.shape, generator=torch.Generator().manual_seed(0)) < 0.5
+    steady = torch.where(torch.rand(label.shape, generator=torch.Generator().manual_seed(1)) < 0.8, label, ~label)
+    columns = torch.stack([guess, shortcut, shortcut, steady], -1).float()
+    answers = federation.train._replace(x=columns)
+    data = Federation("answers", "binary", 1, 2, answers, {}, ())
+    assert find_answer(sums_of(data), images=False) == 1
+    still = Federation("answers", "binary", 1, 2, answers._replace(x=columns[..., [0, 3]]), {}, ())
+    assert find_answer(sums_of(still), images=False) is None
+
+
+def test_chance() -> None:
+    assert chance(3.841, 1) == pytest.approx(0.05, rel=1e-3)
+    assert chance(18.307, 10) == pytest.approx(0.05, rel=1e-3)
+    assert chance(5.0, 0) == 1

@@ -1,9 +1,9 @@
 """Where federations come from: each benchmark turns settings and a seed into a `Federation`.
 
 `sources` reads images, `digits` colours and turns them (RC-MNIST, RC-FMNIST), `structural` draws from linear structural
-equations whose right answer is known, `random` makes tiny data of every shape. `birds` deals birds and backgrounds out;
-`waterbird` makes the pictures from photographs (`photos`, kept in an `album`), `drawn` draws them. `files` reads data
-that a user brings.
+equations whose right answer is known, `planted` draws tables with a shortcut, `random` makes tiny data of every shape.
+`birds` deals birds and backgrounds out; `waterbird` makes the pictures from photographs (`photos`, kept in an `album`),
+`drawn` draws them. `files` reads data that a user brings.
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ from typing import Any
 from perinvfl.core.config import suggest
 from perinvfl.data.benchmarks.digits import DigitSettings, digit_federation
 from perinvfl.data.benchmarks.drawn import DrawnSettings, drawn_federation
+from perinvfl.data.benchmarks.planted import PlantedSettings, planted_federation
 from perinvfl.data.benchmarks.random import RandomSettings, random_federation
 from perinvfl.data.benchmarks.structural import StructuralSettings, structural_federation
 from perinvfl.data.benchmarks.waterbird import WaterbirdSettings, waterbird_federation
@@ -56,6 +57,11 @@ BENCHMARKS: dict[str, Benchmark] = {
         StructuralSettings,
         structural_federation,
         "linear structural equations of Theorem 3, with the best invariant weights known",
+    ),
+    "planted": Benchmark(
+        PlantedSettings,
+        planted_federation,
+        "tables with a planted shortcut: a column that follows from the label, more in some contexts than in others",
     ),
     "random": Benchmark(
         RandomSettings,

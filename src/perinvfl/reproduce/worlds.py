@@ -130,6 +130,7 @@ def _world(path: Path) -> World:
             raise UserError(f"{path}: {key} is no part of a world{suggest(key, known)}")
     world = World(path.stem, table)
     build_experiment({**table, "algorithm": {"name": "fedavg"}}, world.name)  # its settings are right
+    world.without_shortcut()  # and it has a bound
     return world
 
 
@@ -164,12 +165,11 @@ def reduced(plan: Plan) -> Plan:
     """Every world with little data, six rounds and a small model; the first two settings and two seeds."""
 
     def smaller(world: World) -> World:
-        model = {"width": 2} if world.table.get("model", {}).get("kind") == "resnet18" else {"hidden": [8]}
+        pictures = world.table.get("model", {}).get("kind") == "resnet18"
+        model = {**world.table.get("model", {}), **({"width": 2} if pictures else {"hidden": [8]})}
         data = {**world.table["data"], **REDUCED.get(world.name.partition("-")[0], {})}
-        training = {**world.table.get("training", {}), "rounds": 6, "evaluate_every": 6, "batch_size": 0}
-        return World(
-            world.name, {"data": data, "model": {**world.table.get("model", {}), **model}, "training": training}
-        )
+        training = {"rounds": 6, "evaluate_every": 6, "batch_size": 4 if pictures else 0}
+        return World(world.name, {"data": data, "model": model, "training": training})
 
     def fewer(method: Method) -> Method:
         short = {"contexts": {"reference_rounds": 2}}

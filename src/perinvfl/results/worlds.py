@@ -67,9 +67,18 @@ def score_of(run: Run) -> Score:
     """A run that did not stay finite scores as the constant predictor does."""
     run = class_balanced(run)
     factor = 1 if run.task == "regression" else 100
-    cases = run.notes["constant"] if run.broken is not None else lead_scores(run.evaluations[-1])
+    cases = lead_scores(run.evaluations[-1]) if stayed_finite(run) else run.notes["constant"]
     inside = factor * mean_known(cases["validation"]) if "validation" in cases else None
     return Score(factor * statistics.fmean(mean_known(cases[case]) for case in run.spectrum), inside)
+
+
+def stayed_finite(run: Run) -> bool:
+    """The models, and their scores: a client's score that is not finite is on record as none at all."""
+    if run.broken is not None:
+        return False
+    scores, constant = lead_scores(run.evaluations[-1]), run.notes["constant"]
+    pairs = [pair for case in run.spectrum for pair in zip(scores[case], constant[case], strict=True)]
+    return all(score is not None for score, there in pairs if there is not None)
 
 
 @dataclass(frozen=True)
@@ -94,7 +103,7 @@ def measured(runs: Iterable[Run]) -> Measured | None:
         statistics.pstdev(shifts),
         statistics.fmean(insides) if insides else None,
         len(runs),
-        sum(run.broken is not None for run in runs),
+        sum(not stayed_finite(run) for run in runs),
     )
 
 

@@ -80,7 +80,7 @@ def summary_text(records: WorldRecords) -> Text:
         ratio = DASH if row.error_ratio is None else f"{row.error_ratio:.2f}"
         setting = DASH if row.setting is None else f"#{row.setting}"
         rows.append([row.method, *map(_number, numbers), ratio, f"{row.worlds} of {most}", setting])
-    return Text(f"worlds: accuracy in percent, mean over {most} worlds", header, rows, _notes(records, made))
+    return Text(f"worlds: accuracy in percent, mean over {most} worlds", header, rows, _notes(records))
 
 
 def full_text(records: WorldRecords) -> Text:
@@ -133,7 +133,7 @@ def as_json(records: WorldRecords) -> dict[str, Any]:
     }
 
 
-def _notes(records: WorldRecords, made: list[Summary]) -> list[str]:
+def _notes(records: WorldRecords) -> list[str]:
     seeds = max(own.seeds for row in records.scores.values() for own in row.values())
     notes = [
         "One setting of each method for all worlds, the one with the best mean accuracy under shift over the chosen "
@@ -145,13 +145,15 @@ def _notes(records: WorldRecords, made: list[Summary]) -> list[str]:
     broken = sum(own.broken for row in records.scores.values() for own in row.values())
     if broken:
         notes.append(f"{broken} runs did not stay finite and score as the constant predictor does.")
-    most = max(row.worlds for row in made)
-    for row in made:
+    nowhere = [world for world, row in records.scores.items() if not row]
+    if nowhere:
+        notes.append(f"No method could run in {', '.join(nowhere)}; `perinvfl table worlds --full` says why.")
+    for method, refused in records.refused.items():
         reasons = dict.fromkeys(
-            why for world, why in records.refused.get(row.method, {}).items() if world in records.worlds
+            why for world, why in refused.items() if world in records.worlds and world not in nowhere
         )
-        if row.worlds < most and reasons:
-            notes.append(f"{row.method} does not run in every world: {' '.join(reasons)}")
+        if reasons:
+            notes.append(f"{method} does not run in every world: {' '.join(reasons)}")
     return notes
 
 

@@ -6,6 +6,7 @@ resumes. A method that cannot run in a world is no failure: the reason is kept f
 
 import json
 import multiprocessing
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -44,6 +45,11 @@ class Job:
     def name(self) -> str:
         return f"{self.world.name}, {self.method.label}"
 
+    @property
+    def folder(self) -> Path:
+        """Of its own: processes that are at work at the same time must not look into each other's."""
+        return self.out / FOLDERS / self.world.name / re.sub(r"[^a-z0-9]+", "-", self.method.label.lower()).strip("-")
+
     def makes(self, run: Run) -> bool:
         """Whether a run is of this method in this world."""
         return (run.experiment, run.method) == (self.world.name, self.method.label)
@@ -60,9 +66,7 @@ def carry_out(job: Job) -> Outcome:
     try:
         wanted = job.method.trials(job.world, job.settings, job.seeds)
         missing = tuple(trial for trial in wanted if trial.id not in job.packed)
-        folders = train(
-            Experiment(job.world.name, missing), job.out / FOLDERS / job.world.name, Progress(), job.together
-        )
+        folders = train(Experiment(job.world.name, missing), job.folder, Progress(), job.together)
     except Hindered:
         raise
     except UserError as refused:

@@ -35,7 +35,7 @@ def planted_federation(settings: PlantedSettings, seed: int) -> Federation:
     padded = Split(*(torch.stack(parts) for parts in zip(*(_pad(split, longest) for split in train), strict=True)))
     tests = {"night": _stack([_draw(settings, seed, f"night {i}", -0.8, 0) for i in range(len(SITES))])}
     return Federation(
-        name="planted", task=settings.task, outputs=1, contexts=2, train=padded, tests=tests, spectrum=("night",),
+        name="planted_sites", task=settings.task, outputs=1, contexts=2, train=padded, tests=tests, spectrum=("night",),
         notes={"constant": constant_scores(settings.task, padded, tests)},
         schema=Schema(
             SITES, ("day", "dusk"), ("well", "ill") if settings.task == "binary" else (), FEATURES, MEAN, SCALE,
@@ -84,7 +84,7 @@ def raw(x: Tensor) -> Tensor:
 PLANTED = """
 name = "planted"
 [data]
-benchmark = "planted"
+benchmark = "planted_sites"
 {data}
 [model]
 hidden = [8]
@@ -106,4 +106,4 @@ def planted_file(folder: Path, algorithm: str = "ditto", rounds: int = 20, data:
     return file
 
 
-BENCHMARKS.setdefault("planted", Benchmark(PlantedSettings, planted_federation, "a table with a planted shortcut"))
+BENCHMARKS.setdefault("planted_sites", Benchmark(PlantedSettings, planted_federation, "a table of sites"))

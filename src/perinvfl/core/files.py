@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from perinvfl.errors import UserError
+from perinvfl.errors import Hindered
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -29,7 +29,7 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(
+        raise Hindered(
             f"{path} cannot be written: {error.strerror}. Nothing already saved is lost: "
             "put that right and give the same command again."
         ) from error
@@ -44,5 +44,5 @@ def only_one(path: Path, otherwise: str) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UserError(otherwise) from None
+            raise Hindered(otherwise) from None
         yield

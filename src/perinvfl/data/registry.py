@@ -1,9 +1,9 @@
 """Where federations come from: each benchmark turns settings and a seed into a `Federation`.
 
 `sources` reads images, `digits` colours and turns them (RC-MNIST, RC-FMNIST), `structural` draws from linear structural
-equations whose right answer is known, `random` makes tiny data of every shape. `birds` deals birds and backgrounds out;
-`waterbird` makes the pictures from photographs (`photos`, kept in an `album`), `drawn` draws them. `files` reads data
-that a user brings.
+equations whose right answer is known, `planted` draws tables with a shortcut, `random` makes tiny data of every shape.
+`birds` deals birds and backgrounds out; `waterbird` makes the pictures from photographs (`photos`, kept in an `album`),
+`drawn` draws them. `files` reads data that a user brings.
 """
 
 import dataclasses
@@ -59,7 +59,9 @@ BENCHMARKS: dict[str, Benchmark] = {
         "linear structural equations of Theorem 3, with the best invariant weights known",
     ),
     "planted": Benchmark(
-        PlantedSettings, planted_federation, "tables with a planted shortcut, and the same without it"
+        PlantedSettings,
+        planted_federation,
+        "tables with a planted shortcut: a column that follows from the label, more in some contexts than in others",
     ),
     "random": Benchmark(
         RandomSettings,

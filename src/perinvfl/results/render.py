@@ -4,11 +4,22 @@ import csv
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from perinvfl.results.table import TITLES, Row, Table
 
 Format = Literal["md", "csv", "latex", "json"]
+
+
+@dataclass(frozen=True)
+class Text:
+    """A table as text."""
+
+    title: str
+    header: list[str]
+    rows: list[list[str]]
+    notes: list[str]
 
 
 def cells(table: Table) -> tuple[list[str], list[tuple[str, list[str]]]]:
@@ -48,12 +59,16 @@ def render(table: Table, form: Format) -> str:
     if form == "json":
         return json.dumps(as_json(table), indent=2)
     header, rows = cells(table)
-    lines = [row for _, row in rows]
+    return render_text(Text(table.title, header, [row for _, row in rows], table.notes), form)
+
+
+def render_text(text: Text, form: str) -> str:
+    """A table that is text already, as md, csv or latex; its notes stand in Markdown alone."""
     if form == "csv":
-        return _csv(header, lines)
+        return _csv(text.header, text.rows)
     if form == "latex":
-        return _latex(header, lines)
-    return "\n".join([*_markdown(header, lines), "", *table.notes])
+        return _latex(text.header, text.rows)
+    return "\n".join([*_markdown(text.header, text.rows), "", *text.notes])
 
 
 def _csv(header: list[str], rows: list[list[str]]) -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from perinvfl.results.render import cells
+from perinvfl.results.render import Text, cells
 from perinvfl.results.table import Table
 
 if TYPE_CHECKING:
@@ -40,6 +40,18 @@ def show_table(console: Console, table: Table) -> None:
         )
     for note in table.notes:
         console.print(note, style="dim", highlight=False)
+
+
+def show_text(console: Console, text: Text, reference: str) -> None:
+    """A table that is text already. reference: the row that stands out, by its first cell."""
+    shown = RichTable(title=text.title, title_justify="left", expand=False)
+    for number, title in enumerate(text.header):
+        shown.add_column(title, justify="left" if number == 0 else "right")
+    for row in text.rows:
+        shown.add_row(*(cell.replace("[", r"\[") for cell in row), style="cyan" if row[0] == reference else None)
+    console.print(shown)
+    for note in text.notes:
+        console.print(note, style="dim", highlight=False, markup=False)
 
 
 def show_diagnosis(console: Console, diagnosis: "Diagnosis") -> None:

@@ -218,6 +218,7 @@ def test_data_root_is_where_official_files_are_looked_for(tmp_path: Path) -> Non
         ({"rotations": []}, "data.rotations is empty"),
         ({"rotations": [0, 45]}, "data.rotations = .*multiples of 90"),
         ({"label_noise": 1.5}, "data.label_noise"),
+        ({"classes": 3}, "data.classes = 3: must be 2 or 10"),
         ({"holdout": 12_500}, "data.holdout = 12500: must be less than train_per_client = 12500"),
         ({"p_train": [0.9] * 5}, "5 clients would take 62500 of 50000 images; at most 10000 each would fit"),
         ({"test_per_client": 2_501}, "4 clients would take 10004 of 10000 images; at most 2500 each"),

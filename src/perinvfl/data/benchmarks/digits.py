@@ -6,9 +6,14 @@ image used twice. y = 1 for classes 0 to 4, flipped with probability `label_nois
 probability p; the image is in the channel of its colour and the other channel is zero; then it is turned by the
 client's rotation.
 
+With ten classes the label is the digit or garment itself, a noisy label is another one, drawn evenly, and there are ten
+colours, hues around the colour circle with the same mean over three channels: the label's own with probability p, else
+one of the nine others, drawn evenly.
+
 In the paper each client has one training context. Here a client may have several, by giving a list in `p_train`.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -19,7 +24,7 @@ from perinvfl.core.hyper import check_bounds, hyper
 from perinvfl.core.seeding import generator
 from perinvfl.data.benchmarks.sources import Digits, embedded_digits, official_digits
 from perinvfl.data.constant import constant_scores
-from perinvfl.data.federation import Federation, Split
+from perinvfl.data.federation import Federation, Split, Task
 from perinvfl.data.images import Augmentation
 from perinvfl.errors import UserError
 
@@ -53,11 +58,14 @@ class DigitSettings:
     train_per_client: int = hyper(12_500, "training images per client, those held out included", least=1)
     test_per_client: int = hyper(2_500, "test images per client, the same ones in every test context", least=1)
     holdout: int = hyper(0, "training images per client kept out of training, for validation", least=0)
-    grayscale: bool = hyper(False, "put the image in both channels, so that only its shape is left to learn from")
+    grayscale: bool = hyper(False, "put the image in all channels, so that only its shape is left to learn from")
     leave_out: int = hyper(
         -1,
         "client to leave out: the others train, and their models are tested on its training contexts alone; -1: none",
         least=-1,
+    )
+    classes: int = hyper(
+        2, "2: classes 0 to 4 against the rest, in two colours; 10: the digit or garment itself, in ten", later=True
     )
     crop: int = hyper(0, "training images are shifted by at most so many pixels each way", least=0, later=True)
     data_root: str = hyper("", "folder of the official idx files; empty: the images inside the package")
@@ -71,8 +79,18 @@ class DigitSettings:
         """Per client, p of each of its training contexts."""
         return [p if isinstance(p, tuple) else (p,) for p in self.p_train]
 
+    @property
+    def task(self) -> Task:
+        return "binary" if self.classes == 2 else "multiclass"
+
+    @property
+    def outputs(self) -> int:
+        return 1 if self.classes == 2 else self.classes
+
     def check(self, where: str) -> None:
         check_bounds(self, where)
+        if self.classes not in (2, 10):
+            raise UserError(f"{where}.classes = {self.classes}: must be 2 or 10.")
         for key in ("p_train", "rotations", "p_test"):
             if not getattr(self, key):
                 raise UserError(f"{where}.{key} is empty: must have at least one entry.")
@@ -145,21 +163,21 @@ def digit_federation(name: DigitBenchmark, settings: DigitSettings, seed: int) -
     plain = turned(digits, images.test, settings)
     tests = {
         case_name(p): Split(
-            coloured(plain, y, torch.full_like(y, p), settings, seed, "test"), y, torch.zeros_like(images.test)
+            coloured(plain, y, torch.full(y.shape, p), settings, seed, "test"), y, torch.zeros_like(images.test)
         )
         for p in settings.p_test
     }
     return Federation(
         name=name,
-        task="binary",
-        outputs=1,
+        task=settings.task,
+        outputs=settings.outputs,
         contexts=max(map(len, settings.p_contexts)),
         train=train,
         tests=tests,
         spectrum=tuple(case for case in PAPER_SPECTRUM if case in tests) or tuple(tests),
         validation=validation,
         notes={
-            "constant": constant_scores("binary", train, tests),
+            "constant": constant_scores(settings.task, train, tests),
             "sizes": [settings.train_per_client - settings.holdout] * settings.clients,
             "contexts": [len(p) for p in settings.p_contexts],
         },
@@ -176,14 +194,14 @@ def _without(left_out: int, name: str, train: Split, settings: DigitSettings) ->
     kept = Split(*(part[others] for part in train))
     return Federation(
         name=name,
-        task="binary",
-        outputs=1,
+        task=settings.task,
+        outputs=settings.outputs,
         contexts=max(len(settings.p_contexts[i]) for i in others),
         train=kept,
         tests={"left-out": unseen},
         spectrum=("left-out",),
         notes={
-            "constant": constant_scores("binary", kept, {"left-out": unseen}),
+            "constant": constant_scores(settings.task, kept, {"left-out": unseen}),
             "sizes": [settings.train_per_client - settings.holdout] * len(others),
             "contexts": [len(settings.p_contexts[i]) for i in others],
         },
@@ -207,10 +225,20 @@ def held_out(settings: DigitSettings) -> Tensor:
 
 
 def noisy_labels(digits: Digits, images: Tensor, settings: DigitSettings, seed: int, purpose: str) -> Tensor:
-    """[N, M] float32: 1 for classes 0 to 4 and 0 for the rest, flipped with probability `label_noise`."""
-    clean = digits.labels[images] < 5
-    flip = torch.rand(images.shape, generator=generator(seed, "digits", purpose, "labels")) < settings.label_noise
-    return (clean ^ flip).float()
+    """[N, M] float32: 1 for classes 0 to 4 and 0 for the rest, flipped with probability `label_noise`.
+
+    Of ten classes int64: the class, or with that probability another one.
+    """
+    noisy = torch.rand(images.shape, generator=generator(seed, "digits", purpose, "labels")) < settings.label_noise
+    if settings.classes == 2:
+        return ((digits.labels[images] < 5) ^ noisy).float()
+    return _another(digits.labels[images].long(), ~noisy, seed, purpose, "other labels")
+
+
+def _another(classes: Tensor, keep: Tensor, seed: int, purpose: str, what: str) -> Tensor:
+    """The same class of ten where it is kept, elsewhere one of the nine others, drawn evenly."""
+    step = torch.randint(1, 10, classes.shape, generator=generator(seed, "digits", purpose, what))
+    return (classes + torch.where(keep, 0, step)) % 10
 
 
 def turned(digits: Digits, images: Tensor, settings: DigitSettings) -> Tensor:
@@ -222,8 +250,21 @@ def turned(digits: Digits, images: Tensor, settings: DigitSettings) -> Tensor:
 
 
 def coloured(images: Tensor, y: Tensor, p: Tensor, settings: DigitSettings, seed: int, purpose: str) -> Tensor:
-    """[N, M, 2, 14, 14] float32: the image in the channel of its colour, which agrees with y with probability p."""
+    """[N, M, 2, 14, 14] float32: the image in the channel of its colour, which agrees with y with probability p.
+
+    Of ten classes [N, M, 3, 14, 14]: the image in its colour.
+    """
     agrees = torch.rand(y.shape, generator=generator(seed, "digits", purpose, "colours")) < p
-    colour = torch.where(agrees, y, 1 - y)
-    lit = torch.stack([colour == 0, colour == 1], -1) | settings.grayscale  # [N, M, 2]
+    if settings.classes == 2:
+        colour = torch.where(agrees, y, 1 - y)
+        lit = torch.stack([colour == 0, colour == 1], -1) | settings.grayscale  # [N, M, 2]
+    else:
+        lit = ten_colours()[_another(y, agrees, seed, purpose, "other colours")]  # [N, M, 3]
+        lit = torch.ones_like(lit) if settings.grayscale else lit
     return (images / 255).unsqueeze(-3) * lit[..., None, None]
+
+
+def ten_colours() -> Tensor:
+    """[10, 3] hues evenly around the circle in the plane where the three channels have mean 1/2."""
+    hue = torch.arange(10)[:, None] / 10 - torch.arange(3) / 3
+    return 0.5 + 0.5 * torch.cos(2 * math.pi * hue)

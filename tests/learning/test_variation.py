@@ -42,7 +42,8 @@ def slow_slope(x: Tensor, y: Tensor) -> Tensor:
 def test_sums_are_those_of_a_slow_count(classes: int) -> None:
     federation = planted(classes=classes, shortcut="soft", rows=(40, 60, 30, 20, 50))
     sums = {name: leaf.double() / SCALE for name, leaf in sums_of(federation).items()}
-    within, noise, clients, weights = 0.0, torch.zeros(7, dtype=torch.float64), torch.zeros(7, dtype=torch.float64), 0.0
+    within: Tensor | float = 0.0
+    noise, clients, weights = torch.zeros(7, dtype=torch.float64), torch.zeros(7, dtype=torch.float64), 0.0
     for x, y, context in zip(*federation.train, strict=True):
         slopes, counts = [], []
         for k in (0, 1):

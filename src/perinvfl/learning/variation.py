@@ -143,7 +143,8 @@ def find_variation(sums: Params, images: bool) -> Variation:
     their style. Where they have one each, it must vary between clients, beyond what half of the columns do, and be
     something that a model would lean on.
     """
-    found = {name: leaf.double().cpu() / SCALE for name, leaf in sums.items()}
+    given = {name: leaf.double().cpu() / SCALE for name, leaf in sums.items()}
+    found, members = (given, []) if images else merge_levels(given)
     noise = found["noise"] / found["rows"].clamp(min=1)
     strength = _strength(found, noise)
     if float(found["within_freedom"]) >= 1:
@@ -162,12 +163,15 @@ def find_variation(sums: Params, images: bool) -> Variation:
                 away = []
         else:
             picked, away = test.columns()
-            chosen = sorted({*chosen, *picked})
+            chosen = sorted({*chosen, *(column for place in picked for column in members[place])})
         if away:
-            return _unless_all(
-                Variation(source, directions=tuple(tuple(v.tolist()) for v in away)), found, noise, images
-            )
-    return _unless_all(Variation(source, tuple(chosen)), found, noise, images) if chosen else Variation(None)
+            if len(members) < given["total"].numel():  # levels and mixtures do not go together
+                continue
+            mixtures = tuple(tuple(direction.tolist()) for direction in away)
+            return _unless_all(Variation(source, directions=mixtures), found, noise, images)
+    if not chosen:
+        return Variation(None)
+    return _unless_all(Variation(source, tuple(chosen)), given, given["noise"] / given["rows"].clamp(min=1), images)
 
 
 def find_answer(sums: Params, images: bool) -> int | None:
@@ -189,6 +193,51 @@ def find_answer(sums: Params, images: bool) -> int | None:
         if test.stands_out(max(each), len(each)):
             return next(place for place, statistic in enumerate(each) if statistic >= NEARLY * max(each))
     return None
+
+
+def merge_levels(found: Params) -> tuple[Params, list[list[int]]]:
+    """Levels of a category (columns that add up to a constant) as one column for each target: what reads it best.
+
+    Also which of the given columns each column now stands for.
+    """
+    noise = found["noise"] / found["rows"].clamp(min=1)
+    d = noise.shape[-1]
+    if noise.ndim == 1:
+        return found, [[j] for j in range(d)]
+    levels = _levels(noise)
+    slopes = found["slope"] / found["weight"].clamp(min=1e-9)[:, None]  # [C, d]
+    rows, members = [], []
+    for j in range(d):
+        if not any(j in group for group in levels):
+            rows.append(torch.eye(d, dtype=torch.float64)[j])
+            members.append([j])
+    for group in levels:
+        places = torch.tensor(group)
+        inverse = torch.linalg.pinv(noise[places][:, places], hermitian=True, rtol=1e-6)
+        for slope in slopes:
+            reads = torch.zeros(d, dtype=torch.float64)
+            reads[places] = inverse @ slope[places]
+            rows.append(reads / reads.norm().clamp(min=1e-12))
+            members.append(group)
+    turn = torch.stack(rows)  # [columns now, d]
+    squares = {name: turn @ found[name] @ turn.T for name in ("noise", "within", "square")}
+    return found | squares | {name: found[name] @ turn.T for name in ("slope", "context_slope")}, members
+
+
+def _levels(noise: Tensor) -> list[list[int]]:
+    """Sets of columns of which some mixture does not vary at all."""
+    size = noise.diagonal().clamp(min=0).sqrt()
+    known = size > 1e-6
+    scale = torch.where(known, 1 / size.clamp(min=1e-6), 0.0)
+    values, vectors = torch.linalg.eigh(scale[:, None] * noise * scale)
+    still = vectors[:, values < 1e-5] * known[:, None]
+    together = (still @ still.T).abs() > 1e-2
+    groups: list[list[int]] = []
+    for j in range(len(noise)):
+        group = together[j].nonzero().flatten().tolist()
+        if known[j] and len(group) > 1 and not any(j in other for other in groups):
+            groups.append(group)
+    return groups
 
 
 def _within_clients(found: Params, noise: Tensor) -> "_Test":
@@ -268,8 +317,9 @@ class _Test:
     alone: bool = False  # and others only where there is no doubt
 
     def tempered(self, columns: Tensor) -> "_Test":
-        """Of these columns above all, with the variation that half of all columns show counted as noise."""
-        ratio = torch.quantile(self.each() / max(self.freedom, 1.0), 0.5)
+        """Of these columns above all, with the variation that half of the others show counted as noise."""
+        others = self.each()[~columns] if bool((~columns).any()) else self.each()
+        ratio = torch.quantile(others / max(self.freedom, 1.0), 0.5)
         return dataclasses.replace(self, inflation=max(1.0, float(ratio)), first=columns, alone=True)
 
     def each(self) -> Tensor:
@@ -288,7 +338,7 @@ class _Test:
         while True:
             rest = [j for j in range(d) if j not in chosen]
             alone = [j for j in rest if self._stands_out(j, float(each[j]), rest)]
-            more = alone or ([] if self.alone else self.together(rest))
+            more = alone or self.together(rest)
             if not more:
                 return chosen + self.repeats(chosen, rest), []
             if not alone and len(more) > len(rest) / 2:
@@ -338,10 +388,8 @@ class _Test:
         if not columns:
             return False
         statistic = self.joint(columns)
-        return (
-            chance(statistic / self.inflation, self.freedom * len(columns)) < self.alpha
-            and self.size(statistic, len(columns)) > SMALLEST
-        )
+        likely = chance(statistic / self.inflation, self.freedom * len(columns)) / (SURE if self.alone else 1.0)
+        return likely < self.alpha and self.size(statistic, len(columns)) > SMALLEST
 
     def directions(self, without: list[int]) -> list[Tensor]:
         """[d] each: mixtures of columns that vary, the strongest first, until the rest does not."""

@@ -165,7 +165,7 @@ def find_variation(sums: Params, images: bool) -> Variation:
             picked, away = test.columns()
             chosen = sorted({*chosen, *(column for place in picked for column in members[place])})
         if away:
-            if len(members) < given["total"].numel():  # levels and mixtures do not go together
+            if not images and len(members) < given["total"].numel():  # levels and mixtures do not go together
                 continue
             mixtures = tuple(tuple(direction.tolist()) for direction in away)
             return _unless_all(Variation(source, directions=mixtures), found, noise, images)

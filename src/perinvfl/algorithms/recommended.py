@@ -41,7 +41,7 @@ class Recommended(PerInvFL):
             learning_rate=1.0,
             server_optimizer="adam",
             personal_optimizer="adam",
-            l2=4e-4,
+            l2=3e-3,
             beta=0.1,
             cooling=rounds,
             personal_after=int(SHARED_PART * rounds),

@@ -270,8 +270,8 @@ def test_pictures_go_in_as_they_are(
     file = tmp_path / "birds.toml"
     file.write_text(
         'name = "birds"\ndata = {benchmark = "drawn_birds", train_per_client = 12, test_per_client = 8, left_over = 0, '
-        f'size = 16, birds = 40}}\nmodel = {{kind = "resnet18", width = 8, stem = "small", norm = "{norm}"}}\n'
-        'training = {rounds = 2, executor = "loop"}\n[[algorithm]]\nname = "ditto"\nlearning_rate = 0.01\n'
+        f'size = 16, birds = 40}}\nmodel = {{kind = "resnet18", width = 2, stem = "small", norm = "{norm}"}}\n'
+        'training = {rounds = 1, executor = "loop"}\n[[algorithm]]\nname = "ditto"\nlearning_rate = 0.01\n'
     )
     assert call(["run", str(file), "--quiet", "--out", str(tmp_path / "runs")]) == 0
     folder = next((tmp_path / "runs").rglob("events.jsonl")).parent

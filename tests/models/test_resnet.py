@@ -207,8 +207,10 @@ def test_an_unrolled_program_does_what_a_batched_one_does() -> None:
 def test_every_algorithm_takes_a_batch_norm() -> None:
     federation = drawn_federation(dataclasses.replace(TINY, size=16), 0)
     for algorithm in ALGORITHMS.values():
+        names = {field.name for field in dataclasses.fields(algorithm)}
+        once = {name: 1 for name in ("local_steps", "personal_steps", "finetune_steps") if name in names}
         simulation = Simulation(
-            [algorithm()],
+            [algorithm(**once)],
             [federation],
             [0],
             Training(batch_size=4, executor="loop", device="cpu"),

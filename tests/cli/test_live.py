@@ -58,13 +58,13 @@ Printed = pytest.CaptureFixture[str]
 def test_json_lines_tell_everything(tmp_path: Path, capsys: Printed) -> None:
     line = ["run", str(tiny_file(tmp_path, more=SECOND)), "--json", "--out", str(tmp_path / "runs")]
     assert call(line) == 0
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["event"] for line in told] == ["start", "evaluation", "evaluation", "end"] * 2 + ["done"]
-    assert told[0]["rounds"] == 10 and Path(told[0]["folder"]).is_dir()
-    assert told[1]["seconds_left"] >= 0 and told[2]["seconds_left"] == 0
-    recorded = [json.loads(line) for line in (Path(told[0]["folder"]) / "events.jsonl").read_text().splitlines()]
-    assert told[2]["personal"] == recorded[2]["personal"] and told[2]["risks"] == recorded[2]["risks"]
-    assert [row["method"] for row in told[-1]["table"]["rows"]] == ["Constant", "PerInvFL", "FedAvg"]
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["event"] for line in lines] == ["start", "evaluation", "evaluation", "end"] * 2 + ["done"]
+    assert lines[0]["rounds"] == 10 and Path(lines[0]["folder"]).is_dir()
+    assert lines[1]["seconds_left"] >= 0 and lines[2]["seconds_left"] == 0
+    recorded = [json.loads(line) for line in (Path(lines[0]["folder"]) / "events.jsonl").read_text().splitlines()]
+    assert lines[2]["personal"] == recorded[2]["personal"] and lines[2]["risks"] == recorded[2]["risks"]
+    assert [row["method"] for row in lines[-1]["table"]["rows"]] == ["Constant", "PerInvFL", "FedAvg"]
     assert call(line) == 0
     again = capsys.readouterr().out.splitlines()
     assert [json.loads(line)["event"] for line in again] == ["skipped", "skipped", "done"]

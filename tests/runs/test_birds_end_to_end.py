@@ -124,7 +124,7 @@ def test_the_executor_is_measured_once_recorded_and_kept_after_a_kill(
         out = tmp_path / slower
         # The clock is replaced, not the work: which one is faster here must not decide what the test sees.
         measured = {"vmap": 1.0, "loop": 1.0} | {slower: 2.0}
-        monkeypatch.setattr(training_room, "time_executors", lambda *given, told=measured: told)
+        monkeypatch.setattr(training_room, "time_executors", lambda *given, seconds=measured: seconds)
         whole = train(experiment, out / "whole", Lines(lambda line: None))
 
         class Stop(Exception):

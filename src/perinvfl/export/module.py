@@ -42,9 +42,9 @@ class Description:
 
 def read_description(text: str, where: str) -> Description:
     try:
-        told = json.loads(text)
-        lists = {name: tuple(told[name]) for name in ("shape", "classes", "features")}
-        described = Description(**{**told, **lists})
+        fields = json.loads(text)
+        lists = {name: tuple(fields[name]) for name in ("shape", "classes", "features")}
+        described = Description(**{**fields, **lists})
     except (ValueError, TypeError, KeyError):
         raise UserError(f"{where} was not written by `perinvfl export`: its description cannot be read.") from None
     if described.version != VERSION:

@@ -32,7 +32,7 @@ from tests import reference
 MODEL = ModelSettings(hidden=(5, 4))  # padded to 16 inside
 EXECUTORS: tuple[Literal["vmap", "loop"], ...] = ("vmap", "loop")
 SEEDS = [3, 11]
-ROUNDS = 3
+ROUNDS = 4
 
 
 class Case(NamedTuple):
@@ -43,7 +43,7 @@ class Case(NamedTuple):
     second: dict[str, Any]
 
 
-# Warm-up ends in the middle of the three rounds; of the two trials one has λ < 1, and they switch in different rounds.
+# Warm-up ends in the middle of the four rounds; of the two trials one has λ < 1, and they switch in different rounds.
 SCHEDULE: tuple[dict[str, Any], dict[str, Any]] = (
     {"penalty_weight": 20.0, "warmup_rounds": 2},
     {"penalty_weight": 3.0, "warmup_rounds": 1},

@@ -8,6 +8,7 @@ tested where that matters: in tests/test_imports.py, in tests/cli and on the fir
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -25,7 +26,11 @@ class Warm:
         line = [sys.executable, "-m", "tests.warm", "serve", str(self.address), *modules]
         path = os.pathsep.join([str(ROOT), variables.get("PYTHONPATH", "")]).rstrip(os.pathsep)
         self.process = subprocess.Popen(
-            line, stdout=subprocess.PIPE, env={**variables, "PYTHONPATH": path}, start_new_session=True
+            line,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**variables, "PYTHONPATH": path},
+            start_new_session=True,
         )
         assert self.process.stdout is not None and self.process.stdout.readline() == b"ready\n"
 
@@ -102,7 +107,7 @@ def serve(address: Path, modules: list[str]) -> None:
     listening.bind(str(address))
     listening.listen(32)
     print("ready", flush=True)
-    while True:
+    while sys.stdin not in select.select([listening, sys.stdin], [], [])[0]:  # which ends with the tests
         connection, _ = listening.accept()
         if os.fork() == 0:  # one that waits for the end and says so
             listening.close()
@@ -158,5 +163,6 @@ def carry_out(arguments: list[str], folder: str, variables: dict[str, str]) -> N
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
         serve(Path(sys.argv[2]), sys.argv[3:])
-    waiting, _ = ask(Path(sys.argv[2]), sys.argv[3:], (0, 1, 2))
-    sys.exit(int(waiting.recv(64)))
+    else:
+        waiting, _ = ask(Path(sys.argv[2]), sys.argv[3:], (0, 1, 2))
+        sys.exit(int(waiting.recv(64)))

@@ -109,8 +109,8 @@ def main() -> None:
     ):
         product = product_rate(4096)
         measured = rates(clients, samples, batch, rounds)
-        told = ", ".join(f"{key} {value / 1e9:.0f}" for key, value in measured.items())
-        print(f"{name}: product {product / 1e9:.0f}, {told} GFLOP/s", flush=True)
+        others = ", ".join(f"{key} {value / 1e9:.0f}" for key, value in measured.items())
+        print(f"{name}: product {product / 1e9:.0f}, {others} GFLOP/s", flush=True)
         if share is not None:
             rows.append((f"{name}: share of a large product", measured["float32"] / product, share, ""))
         rows.append((f"{name}: times a plain loop", measured["float32"] / measured["plain"], times, ""))

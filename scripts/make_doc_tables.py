@@ -177,10 +177,10 @@ def rules(folder: Path) -> list[str]:
 
 def _all_data(folder: Path, columns: list[str], cell: Callable[[str, str], str]) -> list[str]:
     lines = _header("data", *columns)
-    for name, told in DATA.items():
+    for name, title in DATA.items():
         there = _shown(folder / name, HONEST)
         labels = [next((label for label in COLUMNS[column] if label in there), "") for column in columns]
-        lines.append(_line(told, *(cell(name, label) if label else "" for label in labels)))
+        lines.append(_line(title, *(cell(name, label) if label else "" for label in labels)))
     return lines
 
 

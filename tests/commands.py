@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from perinvfl.cli import call
+from tests.warm import Started
 
 ROOT = Path(__file__).parent.parent
 
@@ -74,7 +75,7 @@ def child(script: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def until(
-    true: Callable[[], object], what: str, process: "subprocess.Popen[Any] | None" = None, seconds: float = 60
+    true: Callable[[], object], what: str, process: "subprocess.Popen[Any] | Started | None" = None, seconds: float = 60
 ) -> None:
     """Wait for something that another process does; not for ever, and not for a process that has ended."""
     ends = time.monotonic() + seconds

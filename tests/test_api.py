@@ -149,7 +149,7 @@ def test_a_regression_answers_in_its_own_unit() -> None:
 
 def test_mistakes_are_answered(sites: Path) -> None:
     federation = random_federation()
-    for wrong, told in (
+    for wrong, sentence in (
         (lambda: pf.load("no_such_file.csv"), "does not exist"),
         (lambda: pf.load(sites, **NAMED, test_contexts="2031"), "no context of these data"),
         (lambda: pf.load("random", nonsense=1), "nonsense is not a setting"),
@@ -172,7 +172,7 @@ def test_mistakes_are_answered(sites: Path) -> None:
         ),
         (lambda: pf.from_arrays([[1.0], [2.0]], [0, 1], leave_one_context_out=True), "at a time"),
     ):
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=sentence):
             wrong()
     nothing = pf.from_arrays([[1.0], [2.0]], [0, 1], test_share=0, holdout=0)
     with pytest.raises(UserError, match="Nothing was held out"):

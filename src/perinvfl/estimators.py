@@ -61,8 +61,8 @@ class _Estimator:
 
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self)).parameters
-        told = [f"{k}={v!r}" for k, v in self.get_params().items() if v != defaults[k].default]
-        return f"{type(self).__name__}({', '.join(told)})"
+        changed = [f"{k}={v!r}" for k, v in self.get_params().items() if v != defaults[k].default]
+        return f"{type(self).__name__}({', '.join(changed)})"
 
     def __sklearn_tags__(self) -> Any:
         """For scikit-learn, if it is there: what kind of estimator this is."""

@@ -207,8 +207,8 @@ def compare(case: Case, optimizer: str, training: dict[str, Any], federations: l
             label = f"{executor}, trial {trial}: "
             for t, row in enumerate(expected_risks):
                 got = risks[executor][t][trial]
-                told = torch.tensor(row, dtype=torch.float64)
-                torch.testing.assert_close(got.double(), told, msg=label_of(label, f"risk {t}"), **close)
+                expected = torch.tensor(row, dtype=torch.float64)
+                torch.testing.assert_close(got.double(), expected, msg=label_of(label, f"risk {t}"), **close)
             for name, leaf in reference.parameters_of(run.nu).items():
                 torch.testing.assert_close(server[name][trial].double(), leaf, msg=label_of(label, name), **close)
             for i, model in enumerate(expected_personal):

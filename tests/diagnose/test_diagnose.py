@@ -76,9 +76,9 @@ def test_every_measure_gets_a_sentence_in_text_and_json(run: Path, capsys: pytes
     assert call(["diagnose", str(run)]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert call(["diagnose", str(run), "--format", "json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [client["shortcuts"] for client in told["clients"]] == [["badge"]] * 5
-    for client in told["clients"]:
+    printed = json.loads(capsys.readouterr().out)
+    assert [client["shortcuts"] for client in printed["clients"]] == [["badge"]] * 5
+    for client in printed["clients"]:
         assert {"risk", "calibration", "invariance", "agreement", "shortcut", "shift"} <= set(client["sentences"])
         for sentence in client["sentences"].values():
             assert " ".join(sentence.split()) in text

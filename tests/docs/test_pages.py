@@ -3,12 +3,16 @@
 In docs/*.md, `<!-- tested -->` before a block has it run, in order, in one folder a page; `<!-- tested: 2 -->` says
 with which exit code it ends, and `<!-- file: NAME -->` writes a block to a file. A block of sh or python must only
 succeed. In a console block lines after a command are what it must print, where `...` stands for anything.
+
+On the first page every command is a fresh process; on the others `perinvfl` begins with torch imported already, which
+is most of the time that a small command takes (`tests/warm.py`).
 """
 
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +21,7 @@ import pytest
 from perinvfl.results.table import make_table
 from perinvfl.runs.records import find_runs
 from tests.commands import ROOT, environment
+from tests.warm import Warm
 
 BESIDE = ("experiments", "examples", "results")  # what a user has in the project's folder
 MARKED = re.compile(
@@ -63,13 +68,15 @@ def pattern_of(shown: str) -> re.Pattern[str]:
     return re.compile("".join(lines))
 
 
-def carry_out(steps: list[Step], folder: Path) -> None:
-    """In a fresh folder."""
+def carry_out(steps: list[Step], folder: Path, programs: Path | None = None) -> None:
+    """In a fresh folder. programs: a folder with programs to be taken before all others."""
     folder.mkdir(exist_ok=True)
     for name in BESIDE:
         if (ROOT / name).exists():
             (folder / name).symlink_to(ROOT / name)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = os.pathsep.join(
+        [*([str(programs)] if programs else []), str(Path(sys.executable).parent), os.environ["PATH"]]
+    )
     for step in steps:
         if step.file:
             (folder / step.file).write_text(step.text, encoding="utf-8")
@@ -89,9 +96,26 @@ TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((ROOT / 
 PAGES = {name: steps for name, text in TEXTS.items() if (steps := steps_of(text))}
 
 
+FRESH = "start"
+IMPORTED = ("cli", "runs.train", "runs.loaded", "diagnose", "export.formats", "report", "plots.charts")
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """`perinvfl` in a folder of its own, as a process that begins with everything imported."""
+    folder = tmp_path_factory.mktemp("programs")
+    modules = [*(f"perinvfl.{name}" for name in IMPORTED), "onnxscript", "torch._dynamo", "vl_convert"]
+    warm = Warm(folder, environment(), *modules)
+    program = folder / "perinvfl"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {ROOT}/tests/warm.py call {warm.address} "$@"\n')
+    program.chmod(0o755)
+    yield folder
+    warm.close()
+
+
 @pytest.mark.parametrize("page", PAGES)
-def test_the_commands_of_a_page_do_what_it_says(page: str, tmp_path: Path) -> None:
-    carry_out(PAGES[page], tmp_path)
+def test_the_commands_of_a_page_do_what_it_says(page: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    carry_out(PAGES[page], tmp_path, None if page == FRESH else request.getfixturevalue("programs"))
     if page == "own_data":
         check_numbers(TEXTS[page], tmp_path / "runs/sites")
 

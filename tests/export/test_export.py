@@ -115,9 +115,9 @@ def test_predict_from_a_file_and_from_a_run_agree(
     assert call(["predict", str(run), str(tmp_path / "in.npz"), "--client", "Bern", "-o", str(tmp_path / "o.npz")]) == 0
     with numpy.load(tmp_path / "o.npz") as found:
         assert [row["prediction"] for row in shown] == [("well", "ill")[k] for k in found["prediction"]]
-        told = [float(row["probability ill"]) for row in shown]
-        assert told == pytest.approx(found["probability"][:, 1].tolist(), abs=1e-5)
-    assert len(set(told)) > 50
+        printed = [float(row["probability ill"]) for row in shown]
+        assert printed == pytest.approx(found["probability"][:, 1].tolist(), abs=1e-5)
+    assert len(set(printed)) > 50
 
 
 def test_images_and_several_classes_and_regression(tmp_path: Path) -> None:
@@ -207,8 +207,8 @@ def test_mistakes_are_one_sentence(run: Path, tmp_path: Path, capsys: pytest.Cap
     for sentence, arguments in cases.items():
         capsys.readouterr()
         assert call(list(map(str, arguments))) == 2, sentence
-        told = capsys.readouterr().err
-        assert sentence in told and told.startswith("error: ") and told.count("\n") == 1
+        printed = capsys.readouterr().err
+        assert sentence in printed and printed.startswith("error: ") and printed.count("\n") == 1
 
 
 def test_predict_reads_every_form_of_own_data(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -223,12 +223,12 @@ def test_predict_reads_every_form_of_own_data(run: Path, tmp_path: Path, capsys:
     safetensors.numpy.save_file({"x": x}, tmp_path / "e.safetensors")
     table = {name: x[:, at] for at, name in enumerate(columns)}
     pyarrow.parquet.write_table(pyarrow.table(table), tmp_path / "f.parquet")
-    told = set()
+    answers = set()
     for path in sorted(tmp_path.glob("[a-f].*")):
         capsys.readouterr()
         assert call(["predict", str(model), str(path)]) == 0
-        told.add(capsys.readouterr().out)
-    assert len(told) == 1
+        answers.add(capsys.readouterr().out)
+    assert len(answers) == 1
 
 
 def test_predict_names_the_photographs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -246,10 +246,10 @@ def test_predict_names_the_photographs(tmp_path: Path, capsys: pytest.CaptureFix
     assert call(["export", str(next((tmp_path / "runs/x").iterdir())), "--global", "-o", str(model)]) == 0
     capsys.readouterr()
     assert call(["predict", str(model), str(tmp_path / "photos")]) == 0
-    told = list(csv.DictReader(capsys.readouterr().out.splitlines()))
-    assert len(told) == 24 and all(row["file"].split("/")[2] == row["prediction"] for row in told)
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert len(rows) == 24 and all(row["file"].split("/")[2] == row["prediction"] for row in rows)
     assert call(["predict", str(model), str(tmp_path / "photos"), "-o", str(tmp_path / "out.npz")]) == 0
-    assert numpy.load(tmp_path / "out.npz")["files"].tolist() == [row["file"] for row in told]
+    assert numpy.load(tmp_path / "out.npz")["files"].tolist() == [row["file"] for row in rows]
 
 
 def test_a_folder_without_its_checkpoint_is_one_sentence(
@@ -270,8 +270,8 @@ def test_pictures_go_in_as_they_are(
     file = tmp_path / "birds.toml"
     file.write_text(
         'name = "birds"\ndata = {benchmark = "drawn_birds", train_per_client = 12, test_per_client = 8, left_over = 0, '
-        f'size = 16, birds = 40}}\nmodel = {{kind = "resnet18", width = 8, stem = "small", norm = "{norm}"}}\n'
-        'training = {rounds = 2, executor = "loop"}\n[[algorithm]]\nname = "ditto"\nlearning_rate = 0.01\n'
+        f'size = 16, birds = 40}}\nmodel = {{kind = "resnet18", width = 2, stem = "small", norm = "{norm}"}}\n'
+        'training = {rounds = 1, executor = "loop"}\n[[algorithm]]\nname = "ditto"\nlearning_rate = 0.01\n'
     )
     assert call(["run", str(file), "--quiet", "--out", str(tmp_path / "runs")]) == 0
     folder = next((tmp_path / "runs").rglob("events.jsonl")).parent

@@ -14,6 +14,7 @@ def _processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
         yield processes
     finally:
         processes.close()
+        processes.warm.close()
 
 
 @pytest.fixture

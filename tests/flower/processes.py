@@ -1,18 +1,28 @@
-"""A federation of real processes on this machine's loopback, with TLS and authentication, as a user would start it."""
+"""A federation of real processes on this machine's loopback, with TLS and authentication.
+
+The server and the first site are fresh processes, as a user would start them; the others begin with what they import
+already there (`tests/warm.py`).
+"""
 
 import json
 import os
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 from tests.commands import ROOT, command, environment, perinvfl, until
+from tests.warm import Started, Warm
 
 SITES = ("a", "b", "c", "d")
 ODD = "d"
+FRESH = ("up", "a")  # when they start for the first time
 HERE = Path(__file__).parent
+IMPORTED = (
+    "runs.experiment",
+    "cli",
+    *(f"flower.{name}" for name in ("client_app", "server_process", "server_run", "site_process")),
+)
 
 EXPERIMENT = """
 name = "{name}"
@@ -54,7 +64,9 @@ class Processes:
     def __init__(self, root: Path) -> None:
         self.root, self.folder, self.port = root, root / "fed", free_port()
         self.behaviour, self.sent, self.watched = root / "behaviour.json", root / "sent", root / "watched.log"
-        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.running: dict[str, subprocess.Popen[bytes] | Started] = {}
+        self.warm = Warm(root, self.environment(), *(f"perinvfl.{name}" for name in IMPORTED))
+        self.started: set[str] = set()
         self.behave()
         done = perinvfl(
             "federation", "init", self.folder, "--sites", ",".join(SITES), "--host", "localhost", "--host", "127.0.0.1",
@@ -71,15 +83,20 @@ class Processes:
         new.replace(self.behaviour)
 
     def start(self, name: str) -> None:
+        again, log = name in self.started, self.root / f"{name}.log"
+        self.started.add(name)
         if name == "up":
             (self.folder / "server" / "control.key").unlink(missing_ok=True)
-            line = command("federation", "up", self.folder, "--bind", "127.0.0.1")
+            line: tuple[object, ...] = ("federation", "up", self.folder, "--bind", "127.0.0.1")
         elif name == ODD:
-            line = [sys.executable, *map(str, (HERE / "odd_site.py", self.site(name), self.behaviour, self.sent))]
+            line = (HERE / "odd_site.py", self.site(name), self.behaviour, self.sent)
         else:
-            line = command("federation", "join", self.site(name), "--poll", "0.15", "--code", ROOT / "examples")
-        with open(self.root / f"{name}.log", "ab") as log:
-            self.running[name] = subprocess.Popen(line, stdout=log, stderr=log, env=self.environment())
+            line = ("federation", "join", self.site(name), "--poll", "0.15", "--code", ROOT / "examples")
+        if again or name not in FRESH:
+            self.running[name] = self.warm.start(log, *line)
+        else:
+            with open(log, "ab") as file:
+                self.running[name] = subprocess.Popen(command(*line), stdout=file, stderr=file, env=self.environment())
 
     def environment(self) -> dict[str, str]:
         path = os.pathsep.join([str(HERE / "watched"), str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
@@ -129,11 +146,9 @@ class Processes:
         file.write_text(EXPERIMENT.format(name=name, rounds=rounds, seed=0, **given))
         return file
 
-    def begin(self, file: Path, *more: str) -> "subprocess.Popen[str]":
+    def begin(self, file: Path, *more: str) -> Started:
         """A run in a process of its own."""
-        line = command("federation", "run", self.folder, file, *more)
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        return subprocess.Popen(line, env=self.environment(), **pipes)  # type: ignore[call-overload]
+        return self.warm.start(self.root / "runs.log", "federation", "run", self.folder, file, *more)
 
     def run(self, file: Path, *more: str) -> str:
         """A run to its end."""
@@ -142,6 +157,12 @@ class Processes:
         logs = "\n".join(self.log(name)[-2000:] for name in ("up", *SITES))
         assert process.returncode == 0, printed + logs
         return printed
+
+    def command(self, *arguments: object) -> tuple[int, str]:
+        """How another command of `perinvfl federation` ends, and what it prints."""
+        process = self.warm.start(self.root / "commands.log", "federation", *arguments)
+        printed, _ = process.communicate(timeout=60)
+        return process.wait(), printed
 
     def records(self, file: Path) -> list[Path]:
         return sorted((self.folder / "server" / "runs" / file.stem).iterdir())

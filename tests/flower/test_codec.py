@@ -143,8 +143,8 @@ def test_introductions() -> None:
     good: dict[str, Any] = {"shape": [6], "task": "binary", "outputs": 1, "contexts": 2, "tests": ["a"]}
     good |= {"cases": ["a", "validation"], "spectrum": ["a"], "batch_fits": True}
     assert codec.decode_introduction(codec.encode_table(good), scores=False) == good
-    told = good | {"constant": {"a": 0.5}}
-    assert codec.decode_introduction(codec.encode_table(told), scores=True) == told
+    scored = good | {"constant": {"a": 0.5}}
+    assert codec.decode_introduction(codec.encode_table(scored), scores=True) == scored
     changes: tuple[dict[str, Any], ...] = (
         {"shape": "x"},
         {"task": "x"},

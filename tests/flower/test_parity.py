@@ -67,8 +67,8 @@ DATA: dict[str, dict[str, Any]] = {
     "random": {"benchmark": "random", "clients": 3, "samples": 18, "holdout": 8},
     "digits": {"benchmark": "rc_mnist", "p_train": [0.9, 0.8, 0.7], "train_per_client": 24, "holdout": 6,
                "test_per_client": 6, "p_test": [0.1, 0.9]},
-    "birds": {"benchmark": "drawn_birds", "train_per_client": 16, "holdout": 4, "test_per_client": 6, "size": 12,
-              "birds": 30, "backgrounds": 60, "left_over": 0},
+    "birds": {"benchmark": "drawn_birds", "p_train": [0.9, 0.8, 0.7], "train_per_client": 12, "holdout": 4,
+              "test_per_client": 6, "p_test": [0.1, 0.5], "size": 12, "birds": 30, "backgrounds": 60, "left_over": 0},
     "structural": {"benchmark": "structural", "clients": 3, "contexts": 2, "samples": 10, "holdout": 2},
     "classes": {"benchmark": "random", "clients": 3, "samples": 18, "task": "multiclass", "outputs": 3, "holdout": 8},
 }  # fmt: skip
@@ -116,7 +116,8 @@ def trial_for(case: Case, files: dict[str, dict[str, Any]]) -> Trial:
     method = case["algorithm"]
     name = {"own": "new_algorithm:FedProx", "perinvfl over groups": "perinvfl"}.get(method, method)
     rate = 0.001 if case["data"] == "structural" else 0.02  # a squared error is steep
-    algorithm: dict[str, Any] = {"name": name, "learning_rate": rate, "local_steps": 2}
+    steps = 1 if case["model"].startswith("resnet") else 2  # of a large model one is enough
+    algorithm: dict[str, Any] = {"name": name, "learning_rate": rate, "local_steps": steps}
     algorithm |= AGGREGATION[case["aggregation"]]
     if method in NOTHING_TO_SET:
         algorithm = {"name": "recommended"}

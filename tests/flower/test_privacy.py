@@ -1,4 +1,4 @@
-"""Differential privacy: what is added, and that the ε told is the ε spent."""
+"""Differential privacy: what is added, and that the ε reported is the ε spent."""
 
 import math
 from pathlib import Path
@@ -61,7 +61,7 @@ def test_clip_and_noise() -> None:
     assert float(noise.mean()) == pytest.approx(0, abs=0.05) and float(noise.std()) == pytest.approx(3.0, abs=0.05)
 
 
-def test_uploads_are_clipped_and_noised_and_the_budget_is_told(tmp_path: Path) -> None:
+def test_uploads_are_clipped_and_noised_and_the_budget_is_reported(tmp_path: Path) -> None:
     trial = trial_of("fedavg", rounds=3)
     seen: list[float] = []
 
@@ -102,7 +102,7 @@ def test_asked_again_for_a_round_a_site_gives_the_same_noise(tmp_path: Path) -> 
     settings = DeploymentSettings(patience=5.0, noise_multiplier=1.0, minimum_replies=4, poll=0.01)
     rounds = deploy(trial, tmp_path, settings, InProcess(tmp_path, 4, lose_first))
     assert len(answers) == 2 and answers[0] == answers[1]
-    assert rounds.books.uploads == [2, 2, 2, 2]  # counted all the same: told ε is never below the spent one
+    assert rounds.books.uploads == [2, 2, 2, 2]  # counted all the same: the ε reported is never below the spent one
     assert (tmp_path / "site-0" / "noise.key").stat().st_mode & 0o777 == 0o600
 
 

@@ -79,7 +79,7 @@ def assert_left_behind_and_back(federation: Processes, file: Path, tmp_path: Pat
 def test_a_site_killed_in_the_middle_of_a_round_is_left_behind_and_comes_back(
     federation: Processes, tmp_path: Path
 ) -> None:
-    file = federation.experiment("killed", rounds=12, settings="round_timeout = 2.5\nminimum_replies = 2")
+    file = federation.experiment("killed", rounds=5, settings="round_timeout = 2.5\nminimum_replies = 2")
     federation.behave(hang=True)
     run = federation.begin(file)
     until(lambda: federation.behaviour.with_name("hanging").exists(), "the site hangs")
@@ -93,7 +93,7 @@ def test_a_site_killed_in_the_middle_of_a_round_is_left_behind_and_comes_back(
 
 
 def test_a_slow_site_is_left_behind_and_catches_up(federation: Processes, tmp_path: Path) -> None:
-    file = federation.experiment("slow", rounds=10, settings="round_timeout = 1.5\nminimum_replies = 2")
+    file = federation.experiment("slow", rounds=5, settings="round_timeout = 1.5\nminimum_replies = 2")
     federation.behave(hold=True)
     run = federation.begin(file)
     until(lambda: rounds_done(federation, file) >= 1, "rounds go on without it")
@@ -104,9 +104,9 @@ def test_a_slow_site_is_left_behind_and_catches_up(federation: Processes, tmp_pa
 
 
 def test_a_server_killed_goes_on_from_its_last_round(federation: Processes, tmp_path: Path) -> None:
-    file = federation.experiment("resumed", rounds=10)
+    file = federation.experiment("resumed", rounds=6)
     run = federation.begin(file)
-    until(lambda: rounds_done(federation, file) >= 3, "three rounds")
+    until(lambda: rounds_done(federation, file) >= 2, "two rounds")
     run.kill()
     federation.kill("up", signal.SIGKILL)
     run.communicate()
@@ -116,7 +116,7 @@ def test_a_server_killed_goes_on_from_its_last_round(federation: Processes, tmp_
     printed, _ = refused.communicate(timeout=60)
     assert refused.returncode == 2 and "add --resume" in printed
     again = federation.begin(file, "--resume")  # killed once more, this time the run alone
-    until(lambda: rounds_done(federation, file) >= 6, "three more rounds")
+    until(lambda: rounds_done(federation, file) >= 4, "two more rounds")
     again.kill()
     again.communicate()
     printed = federation.run(file, "--resume")

@@ -5,6 +5,7 @@ import json
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -207,8 +208,12 @@ def test_an_unrolled_program_does_what_a_batched_one_does() -> None:
 def test_every_algorithm_takes_a_batch_norm() -> None:
     federation = drawn_federation(dataclasses.replace(TINY, size=16), 0)
     for algorithm in ALGORITHMS.values():
+        names = {field.name for field in dataclasses.fields(algorithm)}
+        once: dict[str, Any] = {
+            name: 1 for name in ("local_steps", "personal_steps", "finetune_steps") if name in names
+        }
         simulation = Simulation(
-            [algorithm()],
+            [algorithm(**once)],
             [federation],
             [0],
             Training(batch_size=4, executor="loop", device="cpu"),
@@ -260,16 +265,16 @@ def test_test_contexts_that_share_their_images_are_measured_like_those_that_do_n
     model = ModelSettings(kind="resnet18", width=4)
     for executor in ("loop", "vmap"):
         training = Training(batch_size=4, executor=executor, device="cpu")
-        told = []
+        scores = []
         for tests in (federation.tests, apart):
             own = Federation(**{**vars(federation), "tests": tests})
-            told.append(Simulation([FedAvg()], [own], [0], training, model).evaluate())
+            scores.append(Simulation([FedAvg()], [own], [0], training, model).evaluate())
         for case in federation.tests:
-            assert torch.equal(told[0]["global"][case], told[1]["global"][case])
-            right = told[0]["global groups"][case][0]
+            assert torch.equal(scores[0]["global"][case], scores[1]["global"][case])
+            right = scores[0]["global groups"][case][0]
             there = torch.tensor(federation.notes["groups"]["counts"][case])  # type: ignore[index]
             assert (right <= there).all()
-            torch.testing.assert_close(right.sum(1) / there.sum(1), told[0]["global"][case][0])
+            torch.testing.assert_close(right.sum(1) / there.sum(1), scores[0]["global"][case][0])
 
 
 def test_images_it_cannot_take() -> None:

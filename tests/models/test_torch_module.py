@@ -159,7 +159,7 @@ def failing() -> nn.Module:
 
 
 @pytest.mark.parametrize(
-    ("build", "told"),
+    ("build", "sentence"),
     [
         (lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)), "layer 1 is a BatchNorm1d, whose"),
         (lambda: nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.5), nn.Linear(4, 1)), "layer 1 is a Dropout, and"),
@@ -175,8 +175,8 @@ def failing() -> nn.Module:
         (3, "must be a function"),
     ],
 )
-def test_a_module_that_cannot_work_is_answered(build: Any, told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_a_module_that_cannot_work_is_answered(build: Any, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
         own(build)
 
 
@@ -254,7 +254,7 @@ def test_by_name_from_an_experiment_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("build", "told"),
+    ("build", "sentence"),
     [
         ("no_such_net:build", "there is no module no_such_net here"),
         ("own_net", "must be module:name"),
@@ -262,13 +262,13 @@ def test_by_name_from_an_experiment_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_name_that_cannot_be_meant_is_answered(
-    build: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    build: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))  # the file's folder is added
     file = tmp_path / "own.toml"
     file.write_text(FILE.format(build=build, executor="auto"))
     assert call(["run", str(file), "--out", str(tmp_path / "runs")]) == 2
-    assert told in capsys.readouterr().err
+    assert sentence in capsys.readouterr().err
 
 
 def test_runs_recorded_before_there_were_own_models_keep_their_names() -> None:

@@ -118,9 +118,9 @@ def test_the_charts_hold_the_tables_numbers(finished: Path) -> None:
     spectrum = inside(drawn["spectrum"])
     assert len(spectrum) == sum(len(row["cases"]) for row in rows.values())
     for value in spectrum:
-        told = rows[value["method"]]["cases"][value["case"]]
-        assert value["accuracy"] == told["mean"]
-        assert value["high"] - value["low"] == pytest.approx(2 * told["std"])
+        cell = rows[value["method"]]["cases"][value["case"]]
+        assert value["accuracy"] == cell["mean"]
+        assert value["high"] - value["low"] == pytest.approx(2 * cell["std"])
     for method in ("PerInvFL", "FedAvg"):
         last = [value for value in inside(drawn["learning"]) if (value["method"], value["round"]) == (method, 10)]
         clients = [value["accuracy"] for value in inside(drawn["clients"]) if value["method"] == method]
@@ -142,10 +142,10 @@ def test_the_papers_numbers_stand_beside_ours(finished: Path) -> None:
     runs = [relabelled(run, figure_data.label_of(run), benchmark="rc_mnist") for run in find_runs(finished)]
     runs = [Run(run.folder, [{**run.start, "spectrum": list(CASES)}, *run.events[1:]]) for run in runs]
     values = figure_data.spectrum_values(figure_data.look_at(runs))
-    told = {(value["method"], value["case"]): value["accuracy"] for value in values if value["source"] == "the paper"}
+    drawn = {(value["method"], value["case"]): value["accuracy"] for value in values if value["source"] == "the paper"}
     names = {"PerInvFL": "perinvfl", "FedAvg": "fedavg"}
     published = TABLES["rc_mnist"]
-    assert told == {(m, case): published[n][i] for m, n in names.items() for i, case in enumerate(CASES)}
+    assert drawn == {(m, case): published[n][i] for m, n in names.items() for i, case in enumerate(CASES)}
     panels = {value["panel"] for value in figure_data.learning_values(figure_data.look_at(runs))}
     assert panels == {"Shifted test data: mean over p = 0.1 … 0.5", "Test data as in training: p = 0.9"}
 
@@ -183,8 +183,8 @@ def test_what_cannot_be_drawn_is_one_sentence(
     place = Path("missing") if which == "missing" else request.getfixturevalue(which)
     capsys.readouterr()
     assert call(["plot", str(place), "--kind", kind]) == 2
-    told = capsys.readouterr().err
-    assert words in told and told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert words in printed and printed.count("\n") == 1
 
 
 BLOCK = """

@@ -48,9 +48,9 @@ def upright(clients: int, samples: int, agree: float, name: str) -> Split:
     """[N, M, 2, 6, 6] noisy bars in the first channel, the shortcut all over the second."""
     source = generator(0, name)
     y = (torch.rand(clients, samples, generator=source) < 0.5).float()
-    told = torch.where(torch.rand(clients, samples, generator=source) < agree, y, 1 - y)
+    bit = torch.where(torch.rand(clients, samples, generator=source) < agree, y, 1 - y)
     bars = SHAPES[y.long()] + 0.7 * torch.randn(clients, samples, 6, 6, generator=source)
-    shortcut = (4 * told - 2)[..., None, None].expand_as(bars)
+    shortcut = (4 * bit - 2)[..., None, None].expand_as(bars)
     return Split(torch.stack([bars, shortcut], 2), y, torch.zeros(clients, samples, dtype=torch.int64))
 
 

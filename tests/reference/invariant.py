@@ -36,15 +36,15 @@ class GroupDROContexts(GroupDRO):
         self.share = [{context: 1 / len(contexts) for context in contexts} for contexts in own]
         self.heard: dict[int, float] = {}  # R_ij of the client at work
 
-    def told(self, i: int, batch: Samples) -> float:
+    def first_risk(self, i: int, batch: Samples) -> float:
         self.heard = {context: r.item() for context, r in context_risks(self.task, self.nu, batch).items()}
         return sum(self.share[i][context] * r for context, r in self.heard.items())
 
     def client(self, i: int, batch: Batch) -> float:
-        told = super().client(i, batch)
+        risk = super().client(i, batch)
         raised = {c: s * math.exp(self.set.group_step * self.heard.get(c, 0.0)) for c, s in self.share[i].items()}
         self.share[i] = {context: value / sum(raised.values()) for context, value in raised.items()}
-        return told
+        return risk
 
     def global_loss(self, i: int, batch: Samples) -> Tensor:
         loss = self.set.l2 * norm_squared(self.local[i])

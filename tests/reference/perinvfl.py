@@ -22,7 +22,7 @@ class PerInvFLBase(Personalized):
                 descend(self.theta_optimizer[i], self.personal_loss(i, batch(step)))  # l. 8
                 step += 1
             if r == 0:
-                first = self.told(i, batch(step))
+                first = self.first_risk(i, batch(step))
             descend(self.local_optimizer[i], self.global_loss(i, batch(step)))  # l. 10
             step += 1
         return first

@@ -75,12 +75,12 @@ class FedAvg:
 
     def client(self, i: int, batch: Batch) -> float:
         """R local steps of the client's copy of ν; gives back R(ν^t; D_i)."""
-        first = self.told(i, batch(0))
+        first = self.first_risk(i, batch(0))
         for r in range(self.set.local_steps):
             descend(self.local_optimizer[i], self.global_loss(i, batch(r)))
         return first
 
-    def told(self, i: int, batch: Samples) -> float:
+    def first_risk(self, i: int, batch: Samples) -> float:
         """The one number that the server hears: R(ν^t; D_i)."""
         return risk(self.task, self.nu, batch).item()
 

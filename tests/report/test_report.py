@@ -304,8 +304,8 @@ def test_mistakes_are_one_sentence(runs: Path, tmp_path: Path, capsys: pytest.Ca
         (tmp_path / "empty").mkdir(exist_ok=True)
         capsys.readouterr()
         assert call(["report", *map(str, arguments), "-o", str(tmp_path / "x.html")]) == 2
-        told = capsys.readouterr().err
-        assert sentence in told and told.count("\n") == 1 and not (tmp_path / "x.html").exists()
+        printed = capsys.readouterr().err
+        assert sentence in printed and printed.count("\n") == 1 and not (tmp_path / "x.html").exists()
 
 
 def test_the_page_holds_plain_json(report: Path) -> None:

@@ -88,20 +88,20 @@ def test_several_published_tables_stand_below_each_other(
     names = ["rc_mnist", "waterbird, class-balanced accuracy", "unrotated"]
     assert [start for start in starts if start in names] == names
     assert not any("…" in line for line in lines if line.startswith("│")), "a number is cut off"
-    told = " ".join(lines)
-    assert "rc_mnist 16 settings a method, 5 seeds" in told
+    text = " ".join(lines)
+    assert "rc_mnist 16 settings a method, 5 seeds" in text
     assert {row["seeds"] for row in table["rows"] if row["kind"] == "measured"} == {5}
 
 
 @pytest.mark.parametrize("rule", ["oracle", "source"])
 def test_figures_show_what_the_table_tells(rule: str, made: Made, tmp_path: Path) -> None:
     folder, records = made
-    told = {row.method: row for row in published_table(records, rule).rows if row.kind == "measured"}
+    rows = {row.method: row for row in published_table(records, rule).rows if row.kind == "measured"}
     shown = look_at(records.taken(rule))
-    assert shown.methods == list(told)
+    assert shown.methods == list(rows)
     for value in spectrum_values(shown):
         if value["source"] == "measured":
-            assert value["accuracy"] == pytest.approx(told[value["method"]].cases[value["case"]][0])
+            assert value["accuracy"] == pytest.approx(rows[value["method"]].cases[value["case"]][0])
     for method, choice in records.choices(rule).items():
         runs = shown.runs[method]
         assert [run.evaluations[-1]["round"] for run in runs] == list(choice.rounds(len(runs)))

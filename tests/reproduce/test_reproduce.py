@@ -91,8 +91,8 @@ def test_every_published_run_is_found_and_none_is_made_again(
     monkeypatch.setattr(stages, "train", refuse)
     files = {path: path.read_bytes() for path in (RESULTS / name).glob("*.xz")}
     assert main([str(RESULTS.parent / "experiments" / f"{name}.toml"), "--out", str(RESULTS / name)]) == 0
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for path in files:
         runs = len(read_packed(path))
-        assert f"{path}: {runs} runs, {runs} of them there already" in told
+        assert f"{path}: {runs} runs, {runs} of them there already" in printed
     assert files == {path: path.read_bytes() for path in (RESULTS / name).glob("*.xz")}

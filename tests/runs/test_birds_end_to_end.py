@@ -124,7 +124,7 @@ def test_the_executor_is_measured_once_recorded_and_kept_after_a_kill(
         out = tmp_path / slower
         # The clock is replaced, not the work: which one is faster here must not decide what the test sees.
         measured = {"vmap": 1.0, "loop": 1.0} | {slower: 2.0}
-        monkeypatch.setattr(training_room, "time_executors", lambda *given, told=measured: told)
+        monkeypatch.setattr(training_room, "time_executors", lambda *given, seconds=measured: seconds)
         whole = train(experiment, out / "whole", Lines(lambda line: None))
 
         class Stop(Exception):
@@ -166,6 +166,7 @@ def test_the_published_experiment_at_a_tiny_size(tmp_path: Path, capsys: pytest.
     (tmp_path / "waterbird.toml").write_text("[[algorithm]]".join([head, *chosen]))
     small = ['data.benchmark="drawn_birds"', "data.size=16", "data.holdout=6", "model.width=2", "training.rounds=2"]
     small += ["data.train_per_client=16", "data.test_per_client=8", "data.birds=60", "data.backgrounds=120"]
+    small += ["data.p_test=[0.1, 0.5]", "algorithm.irm_ft.finetune_steps=2"]
     small += ["training.batch_size=8", "training.evaluate_every=1", 'training.device="cpu"', 'training.executor="loop"']
     arguments = [str(tmp_path / "waterbird.toml"), "--out", str(tmp_path / "out"), "--trials", "2", "--finalists", "1"]
     arguments += ["--seeds", "101,102", *(part for key in small for part in ("--set", key))]

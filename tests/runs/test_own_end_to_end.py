@@ -36,8 +36,8 @@ penalty_weight = 1.0
 def table_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     capsys.readouterr()
     assert call(["table", str(folder), "--format", "json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    return {"measure": told["measure"], **{row["method"]: row for row in told["rows"]}}
+    table = json.loads(capsys.readouterr().out)
+    return {"measure": table["measure"], **{row["method"]: row for row in table["rows"]}}
 
 
 def test_a_regression(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

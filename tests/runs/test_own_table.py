@@ -72,9 +72,9 @@ def test_the_shortcut_is_named_and_the_model_answers_for_the_file(
     x, rows = columns_of(tmp_path, names)
     for form in FORMATS:
         assert call(["export", str(run), "--client", "north", "-o", str(tmp_path / f"m.{form}")]) == 0
-        told = read_model(tmp_path / f"m.{form}")(x)["prediction"]
+        answers = read_model(tmp_path / f"m.{form}")(x)["prediction"]
         held_out = [k for k, row in enumerate(rows) if (row["hospital"], row["year"]) == ("north", "2023")]
-        right = [("no", "yes")[int(told[k])] == rows[k]["ill"] for k in held_out]
+        right = [("no", "yes")[int(answers[k])] == rows[k]["ill"] for k in held_out]
         north = opened.clients.index("north")
         assert sum(right) / len(right) == pytest.approx(opened.run.evaluations[-1]["personal"]["2023"][north], abs=1e-4)
 
@@ -85,9 +85,9 @@ def test_a_quantity_is_told_in_its_own_units(tmp_path: Path, monkeypatch: pytest
     assert call(["export", str(run), "--client", "1", "-o", str(tmp_path / "m.onnx")]) == 0
     predictor = read_model(tmp_path / "m.onnx")
     x, rows = columns_of(tmp_path, predictor.description.features)
-    told = predictor(x)["prediction"]
+    answers = predictor(x)["prediction"]
     truth = torch.tensor([float(row["pressure"]) for row in rows])
-    assert abs(float(told.mean() - truth.mean())) < 15, "some 120, and not some 0"
+    assert abs(float(answers.mean() - truth.mean())) < 15, "some 120, and not some 0"
     (section,) = gather([tmp_path / "runs"])["sections"]
     assert "variance" in section["notes"][0] and not section["larger_is_better"]
 
@@ -114,8 +114,8 @@ def test_runs_of_different_data_are_told_apart(
     for command in (["table", str(tmp_path)], ["plot", str(tmp_path)]):
         capsys.readouterr()
         assert call(command) == 2
-        told = capsys.readouterr().err
-        assert "different test contexts: sites (2022) and sites (2023)" in told and told.count("\n") == 1
+        printed = capsys.readouterr().err
+        assert "different test contexts: sites (2022) and sites (2023)" in printed and printed.count("\n") == 1
     assert len(gather([tmp_path])["sections"]) == 2
 
 

@@ -259,11 +259,11 @@ def test_a_correlated_pair_against_its_covariance() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ranges", "told"),
+    ("ranges", "expected"),
     [([(1, 1), (1, 10), (100, 100)], "rises"), ([(9, 10), (1, 2)], "falls"), ([(1, 5), (2, 9)], "neither")],
 )
-def test_direction(ranges: list[tuple[float, float]], told: str) -> None:
-    assert remark.direction([{"from": low, "to": high} for low, high in ranges]) == told
+def test_direction(ranges: list[tuple[float, float]], expected: str) -> None:
+    assert remark.direction([{"from": low, "to": high} for low, high in ranges]) == expected
 
 
 def test_errors_that_differ_by_chance_are_not_told_apart() -> None:

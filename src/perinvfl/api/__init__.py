@@ -79,8 +79,8 @@ def from_arrays(
     `division`: test_contexts, test_share, holdout, standardise, as in `[data]`.
     """
     rows = array_rows(x, y, client, context, task, features)
-    told = repr((rows.task, rows.clients, rows.contexts, rows.classes, rows.features, tuple(rows.x.shape)))
-    digest = hashlib.sha256(told.encode())
+    layout = repr((rows.task, rows.clients, rows.contexts, rows.classes, rows.features, tuple(rows.x.shape)))
+    digest = hashlib.sha256(layout.encode())
     for part in (rows.x, rows.y, rows.client, rows.context):
         digest.update(part.contiguous().flatten().view(torch.uint8).numpy().tobytes())
     given = config.build(ArraySettings, _plain({**division, "checksum": digest.hexdigest()[:16]}), "data")

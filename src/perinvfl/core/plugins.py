@@ -44,7 +44,7 @@ def load(name: str, where: str) -> Any:
             ) from None
         raise UserError(f'{where} = "{name}": {module_name} needs {error.name}, which is not installed.') from None
     except Exception as error:
-        raise UserError(f'{where} = "{name}": {module_name} cannot be imported ({told(error)}).') from error
+        raise UserError(f'{where} = "{name}": {module_name} cannot be imported ({in_words(error)}).') from error
     found: Any = module
     for part in attribute.split("."):
         if not hasattr(found, part):
@@ -71,6 +71,7 @@ def source_of(thing: Any) -> str:
     return digest
 
 
-def told(error: Exception) -> str:
+def in_words(error: Exception) -> str:
+    """Its kind and the first line of what it says."""
     text = str(error).splitlines()
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

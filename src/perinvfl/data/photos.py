@@ -127,7 +127,9 @@ def _candidates(places: Path, kind: str) -> Iterable[Path]:
         yield root / kind.replace("/", "_")
 
 
-def make_pictures(pairs: Sequence[tuple[Bird, Path]], size: int, tell: Callable[[int], None] | None = None) -> Tensor:
+def make_pictures(
+    pairs: Sequence[tuple[Bird, Path]], size: int, progress: Callable[[int], None] | None = None
+) -> Tensor:
     """[K, 3, size, size] uint8: each bird before its background."""
     image = pillow()
     pictures = torch.empty(len(pairs), 3, size, size, dtype=torch.uint8)
@@ -141,8 +143,8 @@ def make_pictures(pairs: Sequence[tuple[Bird, Path]], size: int, tell: Callable[
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for done, _ in enumerate(pool.map(make, range(len(pairs))), start=1):
-            if tell is not None:
-                tell(done)
+            if progress is not None:
+                progress(done)
     return pictures
 
 

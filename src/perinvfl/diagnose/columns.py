@@ -92,16 +92,16 @@ def relations(task: Task, parts: list[Samples], column: int) -> tuple[dict[str, 
     classes = _targets(task, usable)
     best: tuple[dict[str, float], float, float, int | None] = ({}, 0.0, 1.0, None)
     for label in classes:
-        told = {
+        by_context = {
             part.context: measures.correlation(part.x[:, column], part.y if label is None else (part.y == label))
             for part in usable
         }
-        if len(told) < 2:
-            return told, 0.0, 1.0, label
-        spread = max(told.values()) - min(told.values())
+        if len(by_context) < 2:
+            return by_context, 0.0, 1.0, label
+        spread = max(by_context.values()) - min(by_context.values())
         if spread >= best[1]:
-            chance = measures.heterogeneity(list(told.values()), [len(part.y) for part in usable])
-            best = (told, spread, min(1.0, chance * len(classes)), label)
+            chance = measures.heterogeneity(list(by_context.values()), [len(part.y) for part in usable])
+            best = (by_context, spread, min(1.0, chance * len(classes)), label)
     return best
 
 

@@ -82,20 +82,20 @@ class Diagnosis:
     summary: list[str]
 
     def as_json(self) -> dict[str, Any]:
-        told = dataclasses.asdict(self)
-        for client, own in zip(told["clients"], self.clients, strict=True):
+        plain = dataclasses.asdict(self)
+        for client, own in zip(plain["clients"], self.clients, strict=True):
             client["shortcuts"] = [column.name for column in own.shortcuts]
-        return told
+        return plain
 
 
 def diagnose(place: Path) -> Diagnosis:
     opened = open_run(place)
     with torch.no_grad():
         clients = [diagnose_client(opened, client) for client in range(opened.federation.clients)]
-    told = [dataclasses.replace(client, sentences=words.say(client, opened.federation.task)) for client in clients]
+    described = [dataclasses.replace(client, sentences=words.say(client, opened.federation.task)) for client in clients]
     trial = opened.trial
-    summary = words.summarise(told)
-    return Diagnosis(trial.id, trial.title, opened.federation.name, opened.federation.task, told, summary)
+    summary = words.summarise(described)
+    return Diagnosis(trial.id, trial.title, opened.federation.name, opened.federation.task, described, summary)
 
 
 def samples_of(opened: LoadedRun, client: int, all_rows: bool = False) -> tuple[list[Samples], bool]:
@@ -238,12 +238,12 @@ def _hint(opened: LoadedRun, client: int, part: Samples, columns: list[Column], 
     groups = [Samples(name, True, part.x[mask], part.y[mask]) for name, mask in (("right", right), ("wrong", ~right))]
     if not leaned or min(len(group.y) for group in groups) < LEAST_SAMPLES:
         return Hint(share, also)
-    told = {name: relations(task, groups, names.index(name))[0] for name in leaned}
-    told = {name: relation for name, relation in told.items() if len(relation) == 2}
-    if not told:
+    by_column = {name: relations(task, groups, names.index(name))[0] for name in leaned}
+    by_column = {name: relation for name, relation in by_column.items() if len(relation) == 2}
+    if not by_column:
         return Hint(share, also)
-    most = max(told, key=lambda name: abs(told[name]["right"] - told[name]["wrong"]))
-    return Hint(share, also, most, told[most]["right"], told[most]["wrong"])
+    most = max(by_column, key=lambda name: abs(by_column[name]["right"] - by_column[name]["wrong"]))
+    return Hint(share, also, most, by_column[most]["right"], by_column[most]["wrong"])
 
 
 def _right(task: Task, logits: Tensor, y: Tensor) -> Tensor:

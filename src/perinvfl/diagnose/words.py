@@ -13,7 +13,7 @@ NEARLY_SAME = 1.25  # ratio of risks up to which contexts are called alike
 
 def say(client: "ClientDiagnosis", task: Task) -> dict[str, str]:
     """A sentence for each measure, by name."""
-    told = {
+    sentences = {
         "risk": _risk(client, task),
         "calibration": _calibration(client, task),
         "invariance": _invariance(client),
@@ -22,8 +22,8 @@ def say(client: "ClientDiagnosis", task: Task) -> dict[str, str]:
         "shift": _shift(client, task),
     }
     if client.hint is not None:
-        told["hint"] = _hint(client.hint)
-    return {name: sentence for name, sentence in told.items() if sentence}
+        sentences["hint"] = _hint(client.hint)
+    return {name: sentence for name, sentence in sentences.items() if sentence}
 
 
 def summarise(clients: "list[ClientDiagnosis]") -> list[str]:
@@ -71,18 +71,18 @@ def _calibration(client: "ClientDiagnosis", task: Task) -> str:
 
 
 def _invariance(client: "ClientDiagnosis") -> str:
-    told = ""
+    sentence = ""
     if client.gap_seen is None:
         (only,) = [context.name for context in client.contexts if context.seen]
-        told = f"It has one training context ({only}): nothing can be compared within its own training data."
+        sentence = f"It has one training context ({only}): nothing can be compared within its own training data."
     else:
-        told = (
+        sentence = (
             f"Over its own training contexts the risk differs by {client.gap_seen:.3f}, "
             f"with an invariance penalty of {client.penalty:.4f} (0 is invariant)."
         )
     if client.gap is not None and any(not context.seen for context in client.contexts):
-        told += f" With the test contexts it differs by {client.gap:.3f}."
-    return told
+        sentence += f" With the test contexts it differs by {client.gap:.3f}."
+    return sentence
 
 
 def _agreement(client: "ClientDiagnosis", task: Task) -> str:
@@ -100,15 +100,15 @@ def _shortcut(client: "ClientDiagnosis") -> str:
         return ""
     if not client.shortcuts:
         return "No column is both leaned on and differently related to the label from context to context."
-    told = []
+    sentences = []
     for column in client.shortcuts:
         listed = ", ".join(f"{value:+.2f} in {context}" for context, value in column.relation.items())
         label = f"class {column.of_class}" if column.of_class else "the label"
-        told.append(
+        sentences.append(
             f"It leans on {column.name} ({100 * column.share:.0f} % of what shuffling columns costs in training), "
             f"whose correlation with {label} changes: {listed}."
         )
-    return " ".join(told)
+    return " ".join(sentences)
 
 
 def _shift(client: "ClientDiagnosis", task: Task) -> str:
@@ -126,16 +126,16 @@ def _one_shift(shift: "Shift", task: Task) -> str:
 
 
 def _hint(hint: "Hint") -> str:
-    told = (
+    sentence = (
         f"Hint only: the reference model gets {100 * hint.share_wrong:.0f} % of its samples wrong, "
         f"and its own model gets {100 * hint.also_wrong:.0f} % of those wrong too."
     )
     if hint.column is not None:
-        told += (
+        sentence += (
             f" Among the right ones {hint.column} has a correlation of {hint.right:+.2f} with the label, among the "
             f"wrong ones {hint.wrong:+.2f}; any column that a model relies on shows this, a shortcut or not."
         )
-    return told
+    return sentence
 
 
 def _score(score: float, task: Task) -> str:

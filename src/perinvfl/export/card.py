@@ -70,8 +70,8 @@ def _interface(opened: LoadedRun, description: Description) -> list[str]:
         inside = "are standardised inside the model"
     if description.features:
         columns = ", ".join(f"`{name}`" for name in description.features)
-        told = f"`x`: float32, [any, {len(description.features)}], columns in their own units, which {inside}"
-        lines = [f"{told}: {columns}."]
+        inputs = f"`x`: float32, [any, {len(description.features)}], columns in their own units, which {inside}"
+        lines = [f"{inputs}: {columns}."]
     else:
         lines = [f"`x`: {description.dtype}, [any, {', '.join(map(str, shape))}]; values {inside}."]
     if description.view:
@@ -81,17 +81,21 @@ def _interface(opened: LoadedRun, description: Description) -> list[str]:
     if description.task == "regression":
         return [*lines, "", "`prediction`: float32, [any], in the label's own units."]
     names = class_names(description.classes, max(2, description.outputs))
-    told = ", ".join(f"{number} = {name}" for number, name in enumerate(names))
-    return [*lines, "", f"`prediction`: int64, [any], the class ({told}); `probability`: float32, [any, {len(names)}]."]
+    numbered = ", ".join(f"{number} = {name}" for number, name in enumerate(names))
+    return [
+        *lines,
+        "",
+        f"`prediction`: int64, [any], the class ({numbered}); `probability`: float32, [any, {len(names)}].",
+    ]
 
 
 def _training_data(opened: LoadedRun, client: int) -> list[str]:
     federation = opened.federation
     contexts = federation.contexts_per_client[client]
     size = int(federation.sizes[client])
-    told = f"{size} samples in {contexts} context{'s' if contexts > 1 else ''}"
+    amount = f"{size} samples in {contexts} context{'s' if contexts > 1 else ''}"
     return [
-        f"`{federation.name}`: {federation.clients} clients; {opened.clients[client]} has {told}. "
+        f"`{federation.name}`: {federation.clients} clients; {opened.clients[client]} has {amount}. "
         f"All clients together have {int(federation.sizes.sum())} samples."
     ]
 

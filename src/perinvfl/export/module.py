@@ -44,10 +44,10 @@ class Description:
 
 def read_description(text: str, where: str) -> Description:
     try:
-        told = json.loads(text)
-        lists = {name: tuple(told[name]) for name in ("shape", "classes", "features")}
-        lens = tuple(tuple(map(float, row)) for row in told.get("lens", ()))
-        described = Description(**{**told, **lists, "lens": lens})
+        fields = json.loads(text)
+        lists = {name: tuple(fields[name]) for name in ("shape", "classes", "features")}
+        lens = tuple(tuple(map(float, row)) for row in fields.get("lens", ()))
+        described = Description(**{**fields, **lists, "lens": lens})
     except (ValueError, TypeError, KeyError):
         raise UserError(f"{where} was not written by `perinvfl export`: its description cannot be read.") from None
     if described.version != VERSION:

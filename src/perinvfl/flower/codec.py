@@ -208,7 +208,7 @@ def decode_scores(content: RecordDict, kinds: list[str], cases: list[str], group
             raise Rejected("has counts of right answers that cannot be")
     for kind in kinds:
         for case, score in table[kind].items():
-            if isinstance(score, bool) or not isinstance(score, float | int) or score < 0:  # NaN is told
+            if isinstance(score, bool) or not isinstance(score, float | int) or score < 0:  # NaN passes
                 raise Rejected(f"has {score!r} as the score of {case}")
     return table
 

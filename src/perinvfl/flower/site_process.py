@@ -88,7 +88,7 @@ class Node:
         reply = self.answer(message, context)
         seconds = time.perf_counter() - began
         sent = self._send(run, reply, seconds)
-        what = f"{_told(message.metadata)}: {seconds:.2f} s"
+        what = f"{_question(message.metadata)}: {seconds:.2f} s"
         if reply.has_error():
             what += f"; refused, {reply.error.reason}"
         self.say(what + ("" if sent else "; the server no longer waits for it"))
@@ -177,7 +177,7 @@ class Node:
             wait = min(2 * wait, RETRY_MOST)
 
 
-def _told(metadata: Metadata) -> str:
+def _question(metadata: Metadata) -> str:
     """What was asked, with the round as the server's own output counts it: from 1."""
     kind, round = metadata.message_type, metadata.group_id
     return f"{kind}, round {int(round) + 1 if kind == MessageType.TRAIN and round.isdigit() else round}"

@@ -240,8 +240,8 @@ def read_weights(path: Path, shapes: dict[str, tuple[int, ...]]) -> Params:
     for name, shape in shapes.items():
         fits = name in found and tuple(found[name].shape) == shape
         if not fits and not name.startswith("fc."):
-            told = f"of shape {tuple(found[name].shape)}" if name in found else "not there"
-            raise UserError(f"model.weights = {path}: {name} is {told}, and must be of shape {shape}.")
+            instead = f"of shape {tuple(found[name].shape)}" if name in found else "not there"
+            raise UserError(f"model.weights = {path}: {name} is {instead}, and must be of shape {shape}.")
         if fits:
             taken[name] = found[name].float()
     return taken

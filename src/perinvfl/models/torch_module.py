@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from perinvfl.core.plugins import load, told
+from perinvfl.core.plugins import in_words, load
 from perinvfl.core.tree import Params
 from perinvfl.errors import UserError
 from perinvfl.models.base import Model, Precision, arithmetic
@@ -91,16 +91,23 @@ def _build(function: Any, shape: tuple[int, ...], outputs: int, seed: int, where
     if missing:
         raise UserError(f"{where}: is called with shape and outputs or with nothing, and asks for {missing[0]}.")
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        _seed(seed)
         try:
             module = function(**given)
         except Exception as error:
-            raise UserError(f"{where}: failed with {told(error)}.") from error
+            raise UserError(f"{where}: failed with {in_words(error)}.") from error
     if not isinstance(module, nn.Module):
         raise UserError(f"{where}: must return a torch.nn.Module, and returned {type(module).__name__}.")
     if not any(leaf.requires_grad for leaf in module.parameters()):
         raise UserError(f"{where}: the module has no parameter to train.")
     return module.eval()
+
+
+def _seed(seed: int) -> None:
+    """As torch.manual_seed, which without a GPU keeps three stack traces per call for the day that one appears."""
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed)
 
 
 def _check_layers(module: nn.Module, where: str) -> None:
@@ -147,11 +154,13 @@ def _check_behaviour(template: nn.Module, shape: tuple[int, ...], outputs: int, 
 
 def _forward(module: nn.Module, x: Tensor, seed: int, where: str) -> Any:
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(seed)
+        _seed(seed)
         try:
             return module(x)
         except Exception as error:
-            raise UserError(f"{where}: fails on samples of shape {list(x.shape[1:])} with {told(error)}.") from error
+            raise UserError(
+                f"{where}: fails on samples of shape {list(x.shape[1:])} with {in_words(error)}."
+            ) from error
 
 
 def _why_unmapped(init: Callable[[Generator], Params], apply: Callable[..., Tensor], shape: tuple[int, ...]) -> str:
@@ -162,5 +171,5 @@ def _why_unmapped(init: Callable[[Generator], Params], apply: Callable[..., Tens
     try:
         torch.vmap(torch.func.grad(lambda p, x: apply(p, x).sum()))(stacked, x)
     except Exception as error:
-        return told(error).split(". ")[0]  # torch goes on with advice
+        return in_words(error).split(". ")[0]  # torch goes on with advice
     return ""

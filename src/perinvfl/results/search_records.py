@@ -180,10 +180,10 @@ def _key(run: Run) -> Setting:
 
 
 def views_of(rule_name: str, runs: list[Run]) -> list[Scores]:
-    settings = dict.fromkeys(setting_of(run) for run in runs)
-    views = [
-        view(RULES[rule_name], setting, [run for run in runs if setting_of(run) == setting]) for setting in settings
-    ]
+    by_setting: dict[int, list[Run]] = {}
+    for run in runs:
+        by_setting.setdefault(setting_of(run), []).append(run)
+    views = [view(RULES[rule_name], setting, own) for setting, own in by_setting.items()]
     return [seen for seen in views if seen is not None]
 
 

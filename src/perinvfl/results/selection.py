@@ -98,7 +98,8 @@ def worst_test_accuracy(event: Event, spectrum: Sequence[str]) -> float | None:
     """
     if "balanced" in event:
         return min((event["balanced"][case] for case in spectrum if case in event["balanced"]), default=None)
-    cases = [lead_scores(event)[case] for case in spectrum if case in lead_scores(event) and case != "left-out"]
+    scores = lead_scores(event)
+    cases = [scores[case] for case in spectrum if case in scores and case != "left-out"]
     return min(mean_known(values) for values in cases) if cases else None
 
 
@@ -141,10 +142,10 @@ def view(rule: Rule, setting: int, runs: Sequence[Run]) -> Scores | None:
         return None
     of_each = []
     for run in runs:
-        told = {event["round"]: rule.score(event, run.spectrum) for event in run.evaluations}
-        of_each.append({round: score for round, score in told.items() if score is not None})
+        by_round = {event["round"]: rule.score(event, run.spectrum) for event in run.evaluations}
+        of_each.append({round: score for round, score in by_round.items() if score is not None})
     common = [round for round in of_each[0] if all(round in scores for scores in of_each)]
-    scores = {round: fmean(scores[round] for scores in of_each) for round in common}
+    scores = {round: fmean([scores[round] for scores in of_each]) for round in common}
     return Scores(setting, scores, tuple(of_each)) if scores else None
 
 

@@ -117,8 +117,8 @@ def _check_alike(runs: list[Run]) -> None:
         )
     odd = next((run for run in runs if run.spectrum != first.spectrum), None)
     if odd is not None:
-        told = " and ".join(f"{run.experiment} ({', '.join(run.spectrum)})" for run in (first, odd))
-        raise UserError(f"The folder holds runs with different test contexts: {told}; give one experiment's folder.")
+        both = " and ".join(f"{run.experiment} ({', '.join(run.spectrum)})" for run in (first, odd))
+        raise UserError(f"The folder holds runs with different test contexts: {both}; give one experiment's folder.")
 
 
 def published_table(published: SearchRecords, rule_name: str, score: Score = "accuracy", name: str = "") -> Table:
@@ -202,8 +202,8 @@ def by_setting(runs: list[Run]) -> dict[str, list[Run]]:
         rivals = [_flat(other[0]) for other, name in zip(groups.values(), labels, strict=True) if name == label]
         own = _flat(same[0])
         differing = [key for key in own if any(rival.get(key) != own[key] for rival in rivals)]
-        told = ", ".join(f"{key} = {own[key]}" for key in differing)
-        named[f"{label} ({told})" if told else label] = same
+        settings = ", ".join(f"{key} = {own[key]}" for key in differing)
+        named[f"{label} ({settings})" if settings else label] = same
     return named
 
 

@@ -266,8 +266,8 @@ def balanced_of(notes: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
 
 def broken_sentence(trial: Trial, round: int) -> str:
     settings = trial.asked()["algorithm"]
-    told = ", ".join(f"{key} = {value}" for key, value in settings.items() if key not in ("name", "label"))
-    return f"{trial.title}, seed {trial.seed}: no longer finite after round {round}, stopped ({told})"
+    asked = ", ".join(f"{key} = {value}" for key, value in settings.items() if key not in ("name", "label"))
+    return f"{trial.title}, seed {trial.seed}: no longer finite after round {round}, stopped ({asked})"
 
 
 def _finite(seconds: dict[str, float]) -> dict[str, float | None]:

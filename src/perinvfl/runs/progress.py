@@ -102,9 +102,9 @@ def name_of(trials: "list[Trial]") -> str:
 
 
 def exchange_in_words(exchange: Exchange, risk: float | None) -> str:
-    told = "" if risk is None else f", risk {risk:.4f}"
+    mean_risk = "" if risk is None else f", risk {risk:.4f}"
     return (
-        f"{exchange.replies}/{exchange.asked} replies{told}, {exchange.seconds:.2f} s, "
+        f"{exchange.replies}/{exchange.asked} replies{mean_risk}, {exchange.seconds:.2f} s, "
         f"{in_bytes(exchange.bytes_up)} up, {in_bytes(exchange.bytes_down)} down"
     )
 

@@ -151,7 +151,7 @@ def lead_scores(event: Event) -> Cases:
 
 def mean_known(scores: Iterable[float | None]) -> float:
     """The mean over the clients that have a score: one without a sample of a test context has none."""
-    return statistics.fmean(score for score in scores if score is not None)
+    return statistics.fmean([score for score in scores if score is not None])  # a list: far faster
 
 
 class Writer:

@@ -179,8 +179,8 @@ def verdict(numbers: Record) -> Record:
     for kind in kinds:
         listed = ", ".join(f"{row['beta']:g} at {row['contexts']}" for row in numbers["best"] if row["data"] == kind)
         parts.append(f"{kind}: {words[directions[kind]]} ({listed} contexts).")
-    told = set(directions.values())
-    held = "held" if told == {"rises"} else "did not hold" if "rises" not in told else "inconclusive"
+    found = set(directions.values())
+    held = "held" if found == {"rises"} else "did not hold" if "rises" not in found else "inconclusive"
     start = {"held": "Remark 1 held.", "did not hold": "Remark 1 did not hold.", "inconclusive": "Inconclusive."}[held]
     return {"held": held, "directions": directions, "verdict": " ".join([start, *parts])}
 

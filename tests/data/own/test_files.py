@@ -163,13 +163,13 @@ def test_leaving_each_context_out_makes_a_run_each_and_one_table(
     assert len(list((tmp_path / "runs/t").iterdir())) == 12
     capsys.readouterr()
     assert call(["table", str(tmp_path / "runs/t"), "--format", "json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [row["method"] for row in told["rows"]] == ["Constant", "Ditto", "FedAvg"] and told["seeds"] == 2
-    assert {"2020", "2021", "2022", SAME} == set(told["rows"][1]["cases"])
+    table = json.loads(capsys.readouterr().out)
+    assert [row["method"] for row in table["rows"]] == ["Constant", "Ditto", "FedAvg"] and table["seeds"] == 2
+    assert {"2020", "2021", "2022", SAME} == set(table["rows"][1]["cases"])
     # Each column is from the run that held its context out.
     scores = []
     for events in sorted((tmp_path / "runs/t").glob("ditto-without-2021-*/events.jsonl")):
         last = [json.loads(line) for line in events.read_text().splitlines()][-2]
         assert set(last["personal"]) == {"2021", SAME, "validation"}
         scores.append(100 * sum(last["personal"]["2021"]) / 3)
-    assert told["rows"][1]["cases"]["2021"]["mean"] == pytest.approx(sum(scores) / 2)
+    assert table["rows"][1]["cases"]["2021"]["mean"] == pytest.approx(sum(scores) / 2)

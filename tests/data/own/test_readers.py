@@ -59,7 +59,7 @@ def test_separators_byte_order_marks_and_true_and_false(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "cell", "told"),
+    ("column", "cell", "words"),
     [
         (2, "", 'line 7, column "a": the value is missing'),
         (2, "NA", 'line 7, column "a": "NA" stands for a missing value'),
@@ -73,9 +73,9 @@ def test_separators_byte_order_marks_and_true_and_false(tmp_path: Path) -> None:
         (4, "perhaps", 'line 7, column "y": "perhaps" stands among labels that are numbers'),
     ],
 )
-def test_a_bad_cell_is_named(tmp_path: Path, column: int, cell: str, told: str) -> None:
+def test_a_bad_cell_is_named(tmp_path: Path, column: int, cell: str, words: str) -> None:
     path = write(tmp_path / "t.csv", replaced(7, column, cell))
-    assert told in refused(path)
+    assert words in refused(path)
     found = survey(settings_for(path))
     assert [fault["where"] for fault in found["faults"]] == ["line 7"]
     assert found["rows"] == 90
@@ -106,27 +106,29 @@ def test_a_bad_cell_of_other_files_is_named(tmp_path: Path) -> None:
 def test_text_lines_headers_and_files_that_cannot_be_meant(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
 
-    def told(rows: list[Row], header: list[str] = HEADER, **more: Any) -> str:
+    def fault_of(rows: list[Row], header: list[str] = HEADER, **more: Any) -> str:
         return refused(write(path, rows, header), **more)
 
     rows = rows_of()
     text = [[*row[:2], "Oslo", *row[3:]] for row in rows]
-    assert 'column "a": holds text ("Oslo" in line 2)' in told(text)
+    assert 'column "a": holds text ("Oslo" in line 2)' in fault_of(text)
     assert read(path, ignore=["a"]).schema.features == ("b",)
     assert read(path, features=["b"]).schema.features == ("b",)
-    assert 'column "a": stands twice, in places 3 and 4' in told(rows, ["site", "year", "a", "a", "y"])
-    assert "column 4 has no name" in told(rows, ["site", "year", "a", "", "y"])
-    assert 'there is no column "client"' in told(rows, client="client")
-    assert 'client = "" if there is none' in told(rows, client="client")
-    assert "did you mean site" in told(rows, client="sit")
-    assert "line 4: has 6 cells where the first line names 5 columns" in told([*rows[:2], [*rows[2], 1], *rows[3:]])
-    assert 'column "site": cannot be two of label, client and context' in told(rows, context="site")
-    assert 'ignore names "c", which is no column' in told(rows, ignore=["c"])
-    assert "no column is left" in told(rows, ignore=["a", "b"])
-    assert "no row below" in told([])
-    assert 'holds only one class ("1")' in told([[*row[:4], 1] for row in rows])
-    assert "a binary task needs two classes" in told([[*row[:4], i % 3] for i, row in enumerate(rows)], task="binary")
-    assert '"2" is not one of the classes (0, 1)' in told(
+    assert 'column "a": stands twice, in places 3 and 4' in fault_of(rows, ["site", "year", "a", "a", "y"])
+    assert "column 4 has no name" in fault_of(rows, ["site", "year", "a", "", "y"])
+    assert 'there is no column "client"' in fault_of(rows, client="client")
+    assert 'client = "" if there is none' in fault_of(rows, client="client")
+    assert "did you mean site" in fault_of(rows, client="sit")
+    assert "line 4: has 6 cells where the first line names 5 columns" in fault_of([*rows[:2], [*rows[2], 1], *rows[3:]])
+    assert 'column "site": cannot be two of label, client and context' in fault_of(rows, context="site")
+    assert 'ignore names "c", which is no column' in fault_of(rows, ignore=["c"])
+    assert "no column is left" in fault_of(rows, ignore=["a", "b"])
+    assert "no row below" in fault_of([])
+    assert 'holds only one class ("1")' in fault_of([[*row[:4], 1] for row in rows])
+    assert "a binary task needs two classes" in fault_of(
+        [[*row[:4], i % 3] for i, row in enumerate(rows)], task="binary"
+    )
+    assert '"2" is not one of the classes (0, 1)' in fault_of(
         [[*row[:4], i % 3] for i, row in enumerate(rows)], classes=[0, 1]
     )
     path.write_text("")

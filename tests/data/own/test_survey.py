@@ -23,12 +23,12 @@ def test_check_prints_what_was_understood(tmp_path: Path, capsys: pytest.Capture
     shown = capsys.readouterr().out
     assert "90 rows, 2 features, 3 clients, 3 contexts, binary" in shown and "Nothing is wrong" in shown
     assert call([*asked, "--format", "json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    clients = {client["name"]: client for client in told["clients"]}
+    printed = json.loads(capsys.readouterr().out)
+    clients = {client["name"]: client for client in printed["clients"]}
     assert clients["s0"]["from_context"] == {"accuracy": 1.0, "constant": pytest.approx(2 / 3)}
     assert clients["s1"]["from_context"]["accuracy"] == clients["s1"]["from_context"]["constant"]
     assert clients["s0"]["contexts"] == {"2020": 10, "2021": 10, "2022": 10}
-    assert any("no context is held out" in warning for warning in told["warnings"])
+    assert any("no context is held out" in warning for warning in printed["warnings"])
     write(path, replaced(7, 2, "oops"))
     assert call([*asked]) == 2
     assert 'wrong: line 7, column "a": "oops" is not a number' in capsys.readouterr().out
@@ -70,10 +70,10 @@ def test_check_finds_the_planted_shortcut(tmp_path: Path) -> None:
 
     made = runpy.run_path(str(ROOT / "examples/make_sites.py"))
     path = write(tmp_path / "sites.csv", [list(row) for row in made["make_rows"](60, 0)], list(made["HEADER"]))
-    told = survey(
+    found = survey(
         build(FileSettings, {"path": str(path), "label": "ill", "client": "hospital", "context": "year"}, "data")
     )
-    first, second = told["relations"][:2]
+    first, second = found["relations"][:2]
     assert first["column"] == "scanner" and first["change"] > 1 > 2 * second["change"]
     assert first["by_context"]["2021"] > 0.5 > 0 > first["by_context"]["2023"]
 

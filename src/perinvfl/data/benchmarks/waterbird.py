@@ -61,7 +61,9 @@ def waterbird_federation(settings: WaterbirdSettings, seed: int) -> Federation:
     return bird_federation("waterbird", settings, album.plan, album.images, notes)
 
 
-def open_album(settings: WaterbirdSettings, seed: int, tell: Callable[[int], None] | None = None) -> tuple[Path, Album]:
+def open_album(
+    settings: WaterbirdSettings, seed: int, progress: Callable[[int], None] | None = None
+) -> tuple[Path, Album]:
     """The album of these settings, made if it is not there or was made from other photographs."""
     path = Path(settings.albums) / recipe_name("waterbird", settings.recipe(seed))
     if not settings.cub:
@@ -74,7 +76,7 @@ def open_album(settings: WaterbirdSettings, seed: int, tell: Callable[[int], Non
     library = photos.find_photographs(Path(settings.cub), Path(settings.places), settings.ranges, settings.corrected)
     if path.exists() and read_about(path)["photographs"] == library.fingerprint:
         return path, _read(path, path.stat().st_mtime_ns)
-    album = make_album(settings, seed, library, tell)
+    album = make_album(settings, seed, library, progress)
     write_album(path, album)
     return path, album
 
@@ -85,7 +87,7 @@ def _read(path: Path, changed: int) -> Album:
 
 
 def make_album(
-    settings: WaterbirdSettings, seed: int, library: photos.Library, tell: Callable[[int], None] | None = None
+    settings: WaterbirdSettings, seed: int, library: photos.Library, progress: Callable[[int], None] | None = None
 ) -> Album:
     photos.pillow()  # missed before anything is drawn, not after
     labels = [torch.tensor([int(bird.waterbird) for bird in birds], dtype=torch.int64) for birds in library.birds]
@@ -95,7 +97,7 @@ def make_album(
         (library.birds[client][bird], library.backgrounds[side][background])
         for client, bird, side, background in plan.pictures.tolist()
     ]
-    images = photos.make_pictures(pairs, settings.size, tell)
+    images = photos.make_pictures(pairs, settings.size, progress)
     each = settings.train_per_client + settings.test_per_client
     used = [rows.sum(1).tolist() for case, rows in plan.cases.items() if case.endswith(LEFT_OVER)]
     about = {

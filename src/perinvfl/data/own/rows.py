@@ -141,13 +141,13 @@ def decide(
         names = classes or in_order(texts[i] for i in known)
         place = {name: float(number) for number, name in enumerate(names)}
         wrong = [i for i in known if texts[i] not in place]
-        told = ", ".join(names)
-        faults += [Fault(found.place(i), label, f'"{texts[i]}" is not one of the classes ({told})') for i in wrong]
+        choices = ", ".join(names)
+        faults += [Fault(found.place(i), label, f'"{texts[i]}" is not one of the classes ({choices})') for i in wrong]
         values = [place.get(text, 0.0) for text in texts]
         right = 2 if decided == "binary" else None
         if len(names) < 2 or (right is not None and len(names) != right):
             wanted = "two classes" if decided == "binary" else "at least two classes"
-            faults.append(Fault("", label, f"holds {_classes_told(names)}, and a {decided} task needs {wanted}"))
+            faults.append(Fault("", label, f"holds {_counted_classes(names)}, and a {decided} task needs {wanted}"))
     bad = set(found.faulty) | set(range(len(texts))) - set(known) | set(wrong)
     keep = torch.tensor([i for i in range(len(texts)) if i not in bad], dtype=torch.int64)
     clients, contexts = (in_order(names[i] for i in keep.tolist()) for names in (found.client, found.context))
@@ -166,7 +166,7 @@ def decide(
     return (rows if len(keep) == len(texts) else rows.take(keep)), faults
 
 
-def _classes_told(names: tuple[str, ...]) -> str:
+def _counted_classes(names: tuple[str, ...]) -> str:
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     return f"{len(names)} classes ({shown})" if len(names) != 1 else f'only one class ("{names[0]}")'
 

@@ -13,21 +13,21 @@ from perinvfl.data.own.files import FileSettings, exclude, federation_of, read_f
 from perinvfl.data.own.rows import BadData, Fault, Rows, decide
 from perinvfl.errors import UserError
 
-MOST_SHOWN = 8  # columns whose relation to the label is told
+MOST_SHOWN = 8  # columns whose relation to the label is shown
 
 
 def survey(settings: FileSettings) -> dict[str, Any]:
-    """Everything about a file that can be told; `faults` is empty where the data can be used."""
-    told: dict[str, Any] = {"path": settings.path, "checksum": settings.checksum}
+    """Everything about a file that can be said; `faults` is empty where the data can be used."""
+    report: dict[str, Any] = {"path": settings.path, "checksum": settings.checksum}
     try:
         found = read_found(settings)
     except BadData as error:  # the columns themselves are wrong, so there are no rows to speak of
-        return {**told, "faults": _faults(list(error.faults)), "warnings": []}
+        return {**report, "faults": _faults(list(error.faults)), "warnings": []}
     rows, faults = decide(found, settings.task, tuple(map(name_of, settings.classes)), settings.label)
     faults = [*found.faults, *faults]
-    told |= {"kind": rows.kind, "rows": len(found.client), "faults": _faults(faults)}
+    report |= {"kind": rows.kind, "rows": len(found.client), "faults": _faults(faults)}
     if len(rows.y) == 0:
-        return {**told, "warnings": []}
+        return {**report, "warnings": []}
     try:
         rows = exclude(rows, tuple(map(name_of, settings.exclude_clients)))
         unknown = [name for name in settings.held_out if name not in rows.contexts]
@@ -35,14 +35,14 @@ def survey(settings: FileSettings) -> dict[str, Any]:
             near = suggest(unknown[0], list(rows.contexts))
             raise UserError(f'test_contexts names "{unknown[0]}", no context of these data{near}')
     except UserError as error:
-        told["faults"] += _faults([Fault("", "", str(error).rstrip("."))])
-    told |= describe(rows, settings)
-    if not told["faults"]:
+        report["faults"] += _faults([Fault("", "", str(error).rstrip("."))])
+    report |= describe(rows, settings)
+    if not report["faults"]:
         try:
-            told["statistics"] = _statistics(rows, settings)
+            report["statistics"] = _statistics(rows, settings)
         except UserError as error:
-            told["faults"] = _faults([Fault("", "", str(error).rstrip("."))])
-    return told
+            report["faults"] = _faults([Fault("", "", str(error).rstrip("."))])
+    return report
 
 
 def _statistics(rows: Rows, settings: FileSettings) -> dict[str, Any]:
@@ -56,14 +56,16 @@ def _statistics(rows: Rows, settings: FileSettings) -> dict[str, Any]:
     if len(federations) > 1:
         return {}  # differs from run to run
     schema = federations[0].schema
-    told = {"mean": list(schema.mean), "scale": list(schema.scale)}
-    return told | ({"label_mean": schema.label_mean, "label_scale": schema.label_scale} if not rows.classes else {})
+    statistics = {"mean": list(schema.mean), "scale": list(schema.scale)}
+    return statistics | (
+        {"label_mean": schema.label_mean, "label_scale": schema.label_scale} if not rows.classes else {}
+    )
 
 
 def describe(rows: Rows, settings: FileSettings) -> dict[str, Any]:
     held = [name for name in rows.contexts if name in settings.held_out]
     seen = ~torch.tensor([name in held for name in rows.contexts])[rows.context]  # [n]
-    told: dict[str, Any] = {
+    description: dict[str, Any] = {
         "task": rows.task,
         "shape": list(rows.x.shape[1:]),
         "features": list(rows.features),
@@ -81,8 +83,8 @@ def describe(rows: Rows, settings: FileSettings) -> dict[str, Any]:
         "from_context": from_context(rows),
         "relations": _relations(rows) if rows.x.ndim == 2 and len(rows.contexts) > 1 else [],
     }
-    told["warnings"] = _warnings(rows, settings, seen, held)
-    return told
+    description["warnings"] = _warnings(rows, settings, seen, held)
+    return description
 
 
 def from_context(rows: Rows) -> dict[str, float]:
@@ -129,7 +131,7 @@ def _relations(rows: Rows) -> list[dict[str, Any]]:
         targets = [(rows.y == number).double() for number in range(len(rows.classes))]
     else:
         targets = [rows.y]
-    told: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
     for column, name in enumerate(rows.features):
         x = rows.x[:, column].double()
         whole = [_correlation(x, target) for target in targets]
@@ -141,8 +143,8 @@ def _relations(rows: Rows) -> list[dict[str, Any]]:
         }
         change = max(by_context.values()) - min(by_context.values())
         of_class = {"class": rows.classes[strongest]} if len(targets) > 1 else {}
-        told.append({"column": name, **of_class, "by_context": by_context, "change": change})
-    return sorted(told, key=lambda relation: -relation["change"])[:MOST_SHOWN]
+        found.append({"column": name, **of_class, "by_context": by_context, "change": change})
+    return sorted(found, key=lambda relation: -relation["change"])[:MOST_SHOWN]
 
 
 def _correlation(x: Tensor, y: Tensor) -> float:
@@ -153,14 +155,14 @@ def _correlation(x: Tensor, y: Tensor) -> float:
 
 def _warnings(rows: Rows, settings: FileSettings, seen: Tensor, held: list[str]) -> list[str]:
     """What can be trained on but should be known."""
-    told = []
+    warnings = []
     if len(rows.clients) == 1:
-        told.append("there is one client only, so there is nobody to learn from")
+        warnings.append("there is one client only, so there is nobody to learn from")
     if not held and not settings.leave_one_context_out:
         ask = (
             "name some in test_contexts, or ask for leave_one_context_out" if len(rows.contexts) > 1 else "there is one"
         )
-        told.append(f"no context is held out, so the only test is in distribution: {ask}")
+        warnings.append(f"no context is held out, so the only test is in distribution: {ask}")
     for number, name in enumerate(rows.clients):
         mine = rows.client == number
         trained = rows.context[mine & seen].unique().numel()
@@ -168,40 +170,40 @@ def _warnings(rows: Rows, settings: FileSettings, seen: Tensor, held: list[str])
             continue  # nothing to train on, which is a fault
         for context in held:
             if not bool((mine & (rows.context == rows.contexts.index(context))).any()):
-                told.append(f'client "{name}" has no row in the held-out context {context}: it gets no score there')
+                warnings.append(f'client "{name}" has no row in the held-out context {context}: it gets no score there')
         if trained == 1 and not settings.leave_one_context_out:
-            told.append(f'client "{name}" has one training context, so nothing of its own to compare it with')
+            warnings.append(f'client "{name}" has one training context, so nothing of its own to compare it with')
         for place, label in enumerate(rows.classes):
             if not bool((rows.y[mine & seen] == place).any()):
-                told.append(f'client "{name}" has no training row of class "{label}"')
+                warnings.append(f'client "{name}" has no training row of class "{label}"')
     for place, label in enumerate(rows.classes):
         if not bool((rows.y[seen] == place).any()):
-            told.append(f'class "{label}" is in no training row, only in held-out contexts')
+            warnings.append(f'class "{label}" is in no training row, only in held-out contexts')
     if rows.classes:
         counts = [int((rows.y == place).sum()) for place in range(len(rows.classes))]
         if max(counts) > 4 * max(min(counts), 1):
-            told.append(
+            warnings.append(
                 f'the classes are uneven: {max(counts)} rows of "{rows.classes[counts.index(max(counts))]}", '
                 f'{min(counts)} of "{rows.classes[counts.index(min(counts))]}"'
             )
     if rows.x.ndim == 2 and bool(seen.any()):
         spread = rows.x[seen].double().amax(0) - rows.x[seen].double().amin(0)
-        told += [
+        warnings += [
             f'column "{rows.features[i]}" is the same in every training row' for i in (spread == 0).nonzero().flatten()
         ]
-    return told
+    return warnings
 
 
 def _faults(faults: list[Fault]) -> list[dict[str, str]]:
     return [{"where": fault.where, "column": fault.column, "what": fault.what, "told": str(fault)} for fault in faults]
 
 
-def headline(told: dict[str, Any]) -> str:
+def headline(report: dict[str, Any]) -> str:
     """One line about the file."""
-    if "task" not in told:
-        return f"{Path(told['path']).name}: cannot be used"
-    inputs = f"{told['shape'][0]} features" if told["features"] else "x".join(map(str, told["shape"])) + " inputs"
+    if "task" not in report:
+        return f"{Path(report['path']).name}: cannot be used"
+    inputs = f"{report['shape'][0]} features" if report["features"] else "x".join(map(str, report["shape"])) + " inputs"
     return (
-        f"{Path(told['path']).name}: {told['kind']}, {told['rows']} rows, {inputs}, {len(told['clients'])} clients, "
-        f"{len(told['contexts'])} contexts, {told['task']}"
+        f"{Path(report['path']).name}: {report['kind']}, {report['rows']} rows, {inputs}, "
+        f"{len(report['clients'])} clients, {len(report['contexts'])} contexts, {report['task']}"
     )

@@ -25,9 +25,9 @@ def numbers_in(name: str, column: Column, places: list[str], skip: set[int]) -> 
     bad += [i for i, value in enumerate(values) if value is not None and abs(value) > 3e38]  # beyond float32
     texts = [i for i in bad if column[i].strip().lower() not in MISSING]
     if len(texts) > max(1, (len(column) - len(skip)) // 2):
-        told = f'holds text ("{column[texts[0]]}" in {places[texts[0]]}) where features must be numbers; '
+        problem = f'holds text ("{column[texts[0]]}" in {places[texts[0]]}) where features must be numbers; '
         return torch.zeros(len(column), dtype=torch.float64), [
-            ([], Fault("", name, told + "name it in ignore, or turn it into numbers"))
+            ([], Fault("", name, problem + "name it in ignore, or turn it into numbers"))
         ]
     wrong = [([i], Fault(places[i], name, _what(column[i]))) for i in sorted(bad)]
     return torch.tensor([0.0 if v is None else v for v in values], dtype=torch.float64), wrong

@@ -47,5 +47,5 @@ def column_roles(path: Path, header: Sequence[str], columns: Columns) -> Columns
 
 
 def _near(name: str, header: Sequence[str]) -> str:
-    told = suggest(name, [column for column in header if column])
-    return told.rstrip("?.").replace("; known are", "; there are")
+    hint = suggest(name, [column for column in header if column])
+    return hint.rstrip("?.").replace("; known are", "; there are")

@@ -19,7 +19,10 @@ from tests.algorithms.small_runs import EXECUTORS, client_view, everyone, module
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_the_penalty_reaches_the_gradient(executor: str, rescale: bool) -> None:
     weight, rate = 50.0, 0.01
-    runs = {w: simulate(IRM(penalty_weight=w, learning_rate=rate, rescale=rescale), 0, executor) for w in (0.0, weight)}
+    runs = {
+        w: simulate(IRM(penalty_weight=w, warmup_rounds=0, learning_rate=rate, rescale=rescale), 0, executor)
+        for w in (0.0, weight)
+    }
     start = module_of(runs[0.0], tree.map(lambda leaf: leaf[0], runs[0.0].server.params))
     moved = {}
     for w, simulation in runs.items():
@@ -42,7 +45,11 @@ def test_the_penalty_reaches_the_gradient(executor: str, rescale: bool) -> None:
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_the_penalty_reaches_the_personal_model(executor: str) -> None:
     off, on = (
-        personal(simulate(PerInvFL(penalty_weight=w, rescale=False, personal_learning_rate=0.01), 2, executor))
+        personal(
+            simulate(
+                PerInvFL(penalty_weight=w, warmup_rounds=0, rescale=False, personal_learning_rate=0.01), 2, executor
+            )
+        )
         for w in (0.0, 50.0)
     )
     assert all((on[name] - off[name]).abs().max() > 1e-3 for name in ("0.weight", "2.weight"))

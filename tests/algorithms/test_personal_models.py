@@ -91,7 +91,14 @@ def test_a_large_beta_pins_the_personal_model_to_the_global_one(executor: str) -
 @pytest.mark.parametrize("invariance", ["irm", "groupdro"])
 def test_without_pull_the_personal_model_is_trained_alone(invariance: Any, executor: str) -> None:
     algorithm = PerInvFL(
-        beta=0.0, invariance=invariance, local_steps=2, personal_steps=2, penalty_weight=7.0, l2=0.01, group_step=0.5
+        beta=0.0,
+        invariance=invariance,
+        local_steps=2,
+        personal_steps=2,
+        penalty_weight=7.0,
+        warmup_rounds=0,
+        l2=0.01,
+        group_step=0.5,
     )
     others = [dataclasses.replace(algorithm, learning_rate=rate) for rate in (0.1, 0.5)]
     runs = [simulate(a, 3, executor) for a in others]

@@ -9,7 +9,8 @@ from perinvfl.core.tree import Params
 from perinvfl.data.benchmarks.digits import DigitSettings, digit_federation
 from perinvfl.data.benchmarks.planted import PlantedSettings, planted_federation
 from perinvfl.data.federation import Federation
-from perinvfl.learning.variation import SCALE, Variation, chance, client_sums, find_answer, find_variation, zero_sums
+from perinvfl.learning.slopes import SCALE, client_sums, zero_sums
+from perinvfl.learning.variation import Variation, chance, find_answer, find_variation
 
 TWO = ((0.95, 0.8),) * 5
 

@@ -204,7 +204,7 @@ def test_several_processes_make_the_same_records(made: Path, tmp_path: Path) -> 
     "more", [(), ("--full",), ("--format", "md"), ("--full", "--format", "csv"), ("--format", "json")]
 )
 def test_tables_are_read_without_torch(more: Sequence[str], made: Path, tmp_path: Path) -> None:
-    shown = check_without_torch("table", made / "out", *more, folder=tmp_path)
+    shown = check_without_torch(("table", made / "out", *more), folder=tmp_path)
     assert "FedAvg" in shown and "Later" in shown
     if "json" in more:
         assert json.loads(shown)["methods"]

@@ -1,11 +1,9 @@
-"""What changes its meaning between contexts: the sums that tell, and what follows from them.
+"""What changes its meaning between contexts: what follows from the sums of `learning.slopes`.
 
-A shortcut is what relates to the label differently from context to context. For each column of a table (for images: the
-mean of each colour channel) take its slope on the label in every context; sampling noise makes slopes differ by a known
-amount, so a chi-square test tells more than that. Slopes are taken on the label, not the other way round: they do not
-change when classes are more or less common, and a shift of a whole client cancels. Kin in the literature: Woolf's test
-of equal odds ratios (1955); invariant-feature subspace recovery (Wang, Si, Li & Zhao 2022), which looks at the same
-class means. All that a client gives away is in sums of squares over its samples.
+A shortcut is what relates to the label differently from context to context: a column (for images: a mixture of colour
+channels) whose slope on the label varies. Sampling noise makes slopes differ by a known amount, so a chi-square test
+tells more than that. Kin in the literature: Woolf's test of equal odds ratios (1955); invariant-feature subspace
+recovery (Wang, Si, Li & Zhao 2022), which looks at the same class means.
 """
 
 import dataclasses
@@ -16,11 +14,8 @@ import torch
 from torch import Tensor
 
 from perinvfl.core.tree import Params
-from perinvfl.data.federation import Task
-from perinvfl.learning import risks
+from perinvfl.learning.slopes import SCALE, squared
 
-JOINT_COLUMNS = 128  # of more columns than this, each is looked at by itself
-SCALE = 2.0**-12  # sums are sent in this unit: secure aggregation counts in small numbers
 ALPHA = 0.01  # how often nothing at all would look like this
 CLIENT_ALPHA = 0.05  # the same between clients, where what half of the columns show counts as nothing
 # Differences of class means, in standard deviations, that a model leans on. Columns that have them are looked at first
@@ -33,90 +28,6 @@ NEARLY = 0.8  # of the largest statistic counts as much
 SMALLEST = 0.1  # change of a slope, in standard deviations within a class, that is worth acting on
 
 Source = Literal["contexts", "clients"]
-
-
-def summaries(x: Tensor) -> Tensor:
-    """[M, d] what is looked at: a table's columns, or the mean of each channel of an image."""
-    values = x.double() / 255 if x.dtype == torch.uint8 else x.double()
-    return values.flatten(2).mean(2) if values.ndim == 4 else values.flatten(1)
-
-
-def zero_sums(shape: tuple[int, ...], targets: int, contexts: int) -> Params:
-    d = shape[0] if len(shape) == 3 else torch.Size(shape).numel()
-    square = (d, d) if d <= JOINT_COLUMNS else (d,)
-    shapes = {
-        "noise": square,  # Σ r rᵀ of what neither context nor slope explains
-        "rows": (1,),  # samples, less what was fitted to them
-        "samples": (1,),
-        "total": (d,),  # Σ x
-        "total_square": (d,),  # Σ (x − x̄_i)²
-        "within": square,  # Σ w (b − b̄_i)(b − b̄_i)ᵀ over the contexts of each client, b being slopes
-        "within_freedom": (1,),
-        "within_weight": (1,),  # by which a variance of slopes counts in `within`
-        "context_slope": (
-            contexts,
-            targets,
-            d,
-        ),  # Σ w b by the number of the context, which may mean the same everywhere
-        "context_weight": (contexts, targets),
-        "square": square,  # Σ w_i b̄_i b̄_iᵀ over clients
-        "slope": (targets, d),  # Σ w_i b̄_i
-        "weight": (targets,),  # Σ w_i
-        "weight_square": (targets,),
-        "clients": (targets,),  # that have such a slope
-    }
-    return {name: torch.zeros(size) for name, size in shapes.items()}
-
-
-def client_sums(task: Task, outputs: int, contexts: int, x: Tensor, y: Tensor, context: Tensor) -> Params:
-    """The sums of one client, from [M, ...] samples; padding has no part."""
-    values = summaries(x)
-    member = risks.membership(context, contexts).double()  # [M, K]
-    targets = _targets(task, outputs, y)  # [M, C]
-    count = member.sum(0)  # [K]
-    real = member.sum(1)
-    total = real @ values
-    values = (values - total / count.sum().clamp(min=1)) * real[:, None]
-    share = (member.T @ targets) / count.clamp(min=1)[:, None]  # [K, C]
-    apart = (targets[:, None] - share[None]) * member[:, :, None]  # [M, K, C]
-    weight = apart.square().sum(0)  # [K, C]
-    known = weight > 1e-9
-    slopes = torch.einsum("mkc,md->kcd", apart, values) / weight.clamp(min=1e-9)[..., None]  # [K, C, d]
-    own = weight.sum(0)  # [C]
-    mean = (weight[..., None] * slopes).sum(0) / own.clamp(min=1e-9)[:, None]  # [C, d]
-    centred = values - member @ ((member.T @ values) / count.clamp(min=1)[:, None])
-    explained = (slopes * weight.sqrt()[..., None]).flatten(0, 1)
-    spread = (slopes - mean[None]) * weight.sqrt()[..., None]
-    full = values.shape[1] <= JOINT_COLUMNS
-    found = (known.sum(0) > 0).double()
-    sums = {
-        "noise": _square(centred, full) - _square(explained, full) / targets.shape[1],
-        "rows": (count - 2).clamp(min=0).sum(),
-        "samples": count.sum(),
-        "total": total,
-        "total_square": values.square().sum(0),
-        "within": _square(spread.flatten(0, 1), full),
-        "within_freedom": (known.sum(0) - 1).clamp(min=0).sum().double(),
-        "within_weight": (own - weight.square().sum(0) / own.clamp(min=1e-9)).sum(),
-        "context_slope": weight[..., None] * slopes,
-        "context_weight": weight,
-        "square": _square(mean * own.sqrt()[:, None], full),
-        "slope": own[:, None] * mean,
-        "weight": own,
-        "weight_square": own.square() * SCALE,
-        "clients": found,
-    }
-    return {name: (SCALE * torch.atleast_1d(value)).float() for name, value in sums.items()}
-
-
-def _targets(task: Task, outputs: int, y: Tensor) -> Tensor:
-    if task == "multiclass":
-        return (y[:, None] == torch.arange(outputs, device=y.device)).double()
-    return y.double()[:, None]
-
-
-def _square(rows: Tensor, full: bool) -> Tensor:
-    return rows.T @ rows if full else rows.square().sum(0)
 
 
 @dataclass(frozen=True)
@@ -253,13 +164,13 @@ def _between_contexts(found: Params, noise: Tensor) -> "_Test":
     spread = ((slopes - mean) * weight.sqrt()[..., None]).flatten(0, 1)
     freedom = ((weight > 1e-9).sum(0) - 1).clamp(min=0).sum()
     counts = (total - weight.square().sum(0) / total.clamp(min=1e-9)).sum()
-    return _Test(_square(spread, noise.ndim == 2), noise, float(freedom), float(counts), ALPHA / 2)
+    return _Test(squared(spread, noise.ndim == 2), noise, float(freedom), float(counts), ALPHA / 2)
 
 
 def _between_clients(found: Params, noise: Tensor) -> "_Test":
     weight = found["weight"].clamp(min=1e-9)
     common = found["slope"] / weight.sqrt()[:, None]
-    squares = found["square"] - _square(common, noise.ndim == 2)
+    squares = found["square"] - squared(common, noise.ndim == 2)
     freedom = float((found["clients"] - 1).clamp(min=0).sum())
     counts = float((weight - found["weight_square"] / SCALE / weight).sum())
     return _Test(squares, noise, freedom, counts, CLIENT_ALPHA)

@@ -20,8 +20,9 @@ from perinvfl.algorithms.recommended import Recommended, reference
 from perinvfl.data.federation import Federation, Split
 from perinvfl.data.images import without_middle
 from perinvfl.learning.shortcut import offsets, split_context
+from perinvfl.learning.slopes import SCALE, summaries, zero_sums
 from perinvfl.learning.training import Training
-from perinvfl.learning.variation import SCALE, Variation, find_answer, find_variation, summaries, zero_sums
+from perinvfl.learning.variation import Variation, find_answer, find_variation
 from perinvfl.models import Model
 from perinvfl.models.lens import make_lens, through
 from perinvfl.models.symmetry import Symmetry

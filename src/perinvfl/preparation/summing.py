@@ -16,7 +16,7 @@ from perinvfl.algorithms.messages import Broadcast, ClientState, ServerState, Up
 from perinvfl.core import tree
 from perinvfl.core.tree import Params
 from perinvfl.learning.problem import Batches, Problem
-from perinvfl.learning.variation import client_sums
+from perinvfl.learning.slopes import client_sums
 from perinvfl.models import Model
 from perinvfl.preparation.phases import Predict
 

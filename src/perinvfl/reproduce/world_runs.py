@@ -151,8 +151,8 @@ class WorldRuns:
                 self.say(f"{number} of {len(jobs)}: failed, {failed[-1]}")
                 continue
             self._keep(stage, job, outcome)
-            told = outcome.refused or f"{len(outcome.made)} runs made, {len(outcome.wanted) - len(outcome.made)} there"
-            self.say(f"{number} of {len(jobs)}: {job.name}: {told}")
+            came = outcome.refused or f"{len(outcome.made)} runs made, {len(outcome.wanted) - len(outcome.made)} there"
+            self.say(f"{number} of {len(jobs)}: {job.name}: {came}")
             if time.monotonic() - saved > PACK_EVERY:
                 self.save(stage)
                 saved = time.monotonic()

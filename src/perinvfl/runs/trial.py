@@ -48,7 +48,8 @@ class Trial:
         settings = hyper.asked(self.algorithm)
         for name in self.algorithm.unused:
             settings.pop(name, None)
-        inferred = {} if self.contexts == GIVEN else {"contexts": self._asked_contexts()}
+        contexts = self._asked_contexts()
+        inferred = {"contexts": contexts} if contexts else {}
         return {
             "data": {"benchmark": self.benchmark, **hyper.asked(self.data)},
             **inferred,
@@ -59,10 +60,10 @@ class Trial:
         }
 
     def _asked_contexts(self) -> dict[str, Any]:
-        asked = hyper.asked(self.contexts)
-        if self.contexts.infer == "given":  # the algorithm decides the rest itself
-            return {key: asked[key] for key in KNOWN_BY_USERS if key in asked}
-        return asked
+        if self.contexts.infer != "given":
+            return hyper.asked(self.contexts)
+        known = {key: getattr(self.contexts, key) for key in KNOWN_BY_USERS}  # of the rest nothing is asked
+        return {key: value for key, value in known.items() if value != getattr(GIVEN, key)}
 
     @property
     def id(self) -> str:

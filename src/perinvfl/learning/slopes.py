@@ -1,0 +1,100 @@
+"""How columns relate to the label in every context, as sums over samples: all that a client gives away of it.
+
+For each column of a table (for images: the mean of each colour channel) its slope on the label, by context. Slopes are
+taken on the label, not the other way round: they do not change when classes are more or less common, and a shift of a
+whole client cancels. `learning.variation` says what follows from the sums.
+"""
+
+import torch
+from torch import Tensor
+
+from perinvfl.core.tree import Params
+from perinvfl.data.federation import Task
+from perinvfl.learning import risks
+
+JOINT_COLUMNS = 128  # of more columns than this, each is looked at by itself
+SCALE = 2.0**-12  # sums are sent in this unit: secure aggregation counts in small numbers
+
+
+def summaries(x: Tensor) -> Tensor:
+    """[M, d] what is looked at: a table's columns, or the mean of each channel of an image."""
+    values = x.double() / 255 if x.dtype == torch.uint8 else x.double()
+    return values.flatten(2).mean(2) if values.ndim == 4 else values.flatten(1)
+
+
+def zero_sums(shape: tuple[int, ...], targets: int, contexts: int) -> Params:
+    d = shape[0] if len(shape) == 3 else torch.Size(shape).numel()
+    square = (d, d) if d <= JOINT_COLUMNS else (d,)
+    shapes = {
+        "noise": square,  # Σ r rᵀ of what neither context nor slope explains
+        "rows": (1,),  # samples, less what was fitted to them
+        "samples": (1,),
+        "total": (d,),  # Σ x
+        "total_square": (d,),  # Σ (x − x̄_i)²
+        "within": square,  # Σ w (b − b̄_i)(b − b̄_i)ᵀ over the contexts of each client, b being slopes
+        "within_freedom": (1,),
+        "within_weight": (1,),  # by which a variance of slopes counts in `within`
+        "context_slope": (
+            contexts,
+            targets,
+            d,
+        ),  # Σ w b by the number of the context, which may mean the same everywhere
+        "context_weight": (contexts, targets),
+        "square": square,  # Σ w_i b̄_i b̄_iᵀ over clients
+        "slope": (targets, d),  # Σ w_i b̄_i
+        "weight": (targets,),  # Σ w_i
+        "weight_square": (targets,),
+        "clients": (targets,),  # that have such a slope
+    }
+    return {name: torch.zeros(size) for name, size in shapes.items()}
+
+
+def client_sums(task: Task, outputs: int, contexts: int, x: Tensor, y: Tensor, context: Tensor) -> Params:
+    """The sums of one client, from [M, ...] samples; padding has no part."""
+    values = summaries(x)
+    member = risks.membership(context, contexts).double()  # [M, K]
+    targets = _targets(task, outputs, y)  # [M, C]
+    count = member.sum(0)  # [K]
+    real = member.sum(1)
+    total = real @ values
+    values = (values - total / count.sum().clamp(min=1)) * real[:, None]
+    share = (member.T @ targets) / count.clamp(min=1)[:, None]  # [K, C]
+    apart = (targets[:, None] - share[None]) * member[:, :, None]  # [M, K, C]
+    weight = apart.square().sum(0)  # [K, C]
+    known = weight > 1e-9
+    slopes = torch.einsum("mkc,md->kcd", apart, values) / weight.clamp(min=1e-9)[..., None]  # [K, C, d]
+    own = weight.sum(0)  # [C]
+    mean = (weight[..., None] * slopes).sum(0) / own.clamp(min=1e-9)[:, None]  # [C, d]
+    centred = values - member @ ((member.T @ values) / count.clamp(min=1)[:, None])
+    explained = (slopes * weight.sqrt()[..., None]).flatten(0, 1)
+    spread = (slopes - mean[None]) * weight.sqrt()[..., None]
+    full = values.shape[1] <= JOINT_COLUMNS
+    found = (known.sum(0) > 0).double()
+    sums = {
+        "noise": squared(centred, full) - squared(explained, full) / targets.shape[1],
+        "rows": (count - 2).clamp(min=0).sum(),
+        "samples": count.sum(),
+        "total": total,
+        "total_square": values.square().sum(0),
+        "within": squared(spread.flatten(0, 1), full),
+        "within_freedom": (known.sum(0) - 1).clamp(min=0).sum().double(),
+        "within_weight": (own - weight.square().sum(0) / own.clamp(min=1e-9)).sum(),
+        "context_slope": weight[..., None] * slopes,
+        "context_weight": weight,
+        "square": squared(mean * own.sqrt()[:, None], full),
+        "slope": own[:, None] * mean,
+        "weight": own,
+        "weight_square": own.square() * SCALE,
+        "clients": found,
+    }
+    return {name: (SCALE * torch.atleast_1d(value)).float() for name, value in sums.items()}
+
+
+def _targets(task: Task, outputs: int, y: Tensor) -> Tensor:
+    if task == "multiclass":
+        return (y[:, None] == torch.arange(outputs, device=y.device)).double()
+    return y.double()[:, None]
+
+
+def squared(rows: Tensor, full: bool) -> Tensor:
+    return rows.T @ rows if full else rows.square().sum(0)

@@ -195,13 +195,12 @@ def _unless_all(variation: Variation, found: Params, noise: Tensor, images: bool
         return variation
     glass = variation.glass(noise.shape[-1])
     left = int(torch.linalg.matrix_rank(glass))
-    slopes = (found["slope"] / found["weight"].clamp(min=1e-9).sqrt()[:, None]) @ glass.T  # [C, d]
     if noise.ndim == 1:
-        statistic = float((slopes.square() / noise.clamp(min=1e-12)).sum())
+        statistic = float((glass.diagonal() * found["square"] / noise.clamp(min=1e-12)).sum())
     else:
         inverse = torch.linalg.pinv(glass @ noise @ glass.T, hermitian=True, rtol=1e-6)
-        statistic = float((slopes @ inverse * slopes).sum())
-    if chance(statistic, left * len(slopes)) < ALPHA:
+        statistic = float((inverse @ glass @ found["square"] @ glass.T).trace())
+    if chance(statistic, left * float(found["clients"].sum())) < ALPHA:  # at some client at least
         return variation
     return Variation(variation.source, kept=True)
 

@@ -20,7 +20,7 @@ from perinvfl.core import optimizers, tree
 from perinvfl.core.tree import Params
 from perinvfl.learning.problem import Batches, FeatureObjective, Objective, Problem
 
-STEP, PERSONAL_STEP = 0.05, 0.025  # of the weights' own size
+STEP, PERSONAL_STEP = 0.05, 0.01  # of the weights' own size
 USUAL_ROUNDS = 100  # in a longer run steps are smaller, so that the way is as long: more rounds do not overfit
 SOUND = "sound."  # the beginning of names in the server's memory: the last model whose update was finite
 SHARED_PART = 0.75  # of the rounds, before θ_i sets out

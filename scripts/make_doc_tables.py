@@ -15,6 +15,8 @@ from perinvfl.learning.groups import Score
 from perinvfl.results.scores import has_groups
 from perinvfl.results.search_records import read_published
 from perinvfl.results.table import Row, published_table
+from perinvfl.results.worlds import read_worlds
+from perinvfl.results.worlds_table import summaries
 
 HONEST = "worst-inferred-context"
 ROOT = Path(__file__).parents[1]
@@ -189,6 +191,31 @@ def _shown(folder: Path, rule: str) -> dict[str, Row]:
     return _measured(folder, rule, "balanced" if has_groups(read(folder).chosen[0]) else "accuracy")
 
 
+def worlds(folder: Path) -> list[str]:
+    """One row for each method over the reported worlds."""
+    lines = _header("method", "under shift", "to the bound", "at worst", "in distribution", "no shortcut, to the bound")
+    for row in summaries(read_worlds(folder)):
+        if row.shift is not None:
+            numbers = (row.shift, row.to_bound, row.worst_to_bound, row.inside, row.none)
+            lines.append(_line(row.method, *(f"{number:.1f}" if number is not None else "" for number in numbers)))
+    return lines
+
+
+def every_world(folder: Path) -> list[str]:
+    """Accuracy under shift of some methods in each reported world; mean squared error for structural equations."""
+    records = read_worlds(folder)
+    methods = ["FedAvg", "PerInvFL, as in the paper", "GroupDRO over JTT's split", "Recommended"]
+    lines = _header("world", "bound", *methods)
+    for world in records.worlds:
+        bound = records.bound(world)
+        if bound is not None:
+            scores = [records.scores[world].get(method) for method in methods]
+            lines.append(
+                _line(world, f"{bound:.1f}", *("" if score is None else f"{score.shift:.1f}" for score in scores))
+            )
+    return lines
+
+
 KINDS: dict[str, Callable[[Path], list[str]]] = {
     "by-rule": by_rule,
     "one-nu": on_one_nu,
@@ -197,6 +224,8 @@ KINDS: dict[str, Callable[[Path], list[str]]] = {
     "honest-birds": honest_birds,
     "story": story,
     "rules": rules,
+    "worlds": worlds,
+    "every-world": every_world,
 }
 read = cache(read_published)  # by folder
 

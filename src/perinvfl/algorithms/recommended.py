@@ -18,10 +18,11 @@ from perinvfl.algorithms.messages import Broadcast, ClientState, ServerState, Up
 from perinvfl.algorithms.perinvfl_options import PerInvFL
 from perinvfl.core import optimizers, tree
 from perinvfl.core.tree import Params
-from perinvfl.learning.problem import Batches, FeatureObjective, Objective, Problem
+from perinvfl.learning.problem import Batches, FeatureObjective, Number, Objective, Problem
 
 STEP, PERSONAL_STEP = 0.05, 0.01  # of the weights' own size
 USUAL_ROUNDS = 100  # in a longer run steps are smaller, so that the way is as long: more rounds do not overfit
+EARLY_ROUNDS, LATER_SCALE = 50, 100.0
 SOUND = "sound."  # the beginning of names in the server's memory: the last model whose update was finite
 SHARED_PART = 0.75  # of the rounds, before θ_i sets out
 
@@ -80,6 +81,16 @@ class Recommended(PerInvFL):
         steps |= {SOUND + name: leaf for name, leaf in sound.items()}
         params = tree.map(lambda now, before: torch.where(fine, now, before), new.params, sound)
         return new._replace(params=params, moments=moments._replace(steps=steps))
+
+    def loss_scale(self, round: Number) -> Number:
+        """What the squared norm and the pull towards ν are divided by: they count while models find their way."""
+        if isinstance(round, Tensor):
+            return torch.where(round < EARLY_ROUNDS, 1.0, LATER_SCALE)
+        return 1.0 if round < EARLY_ROUNDS else LATER_SCALE
+
+    def objective_changes(self, last: Number, now: Number) -> bool | Tensor:
+        changed = (last < EARLY_ROUNDS) & (now >= EARLY_ROUNDS)
+        return changed if isinstance(now, Tensor) else bool(changed)
 
     def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective | FeatureObjective:
         return erm(problem)

@@ -28,10 +28,23 @@ def data(task: str, rows: int = 240) -> dict[str, Any]:
     return {"X": x, "y": y, "client": np.array(["a", "b"])[client], "context": context}
 
 
+def test_the_default_needs_no_setting_and_leaves_a_shortcut_out() -> None:
+    rng = np.random.default_rng(1)
+    site, year = np.repeat(["a", "b", "c"], 200), np.tile([2021, 2022], 300)
+    X = rng.normal(size=(600, 4)) * [1.0, 100.0, 0.01, 1.0]  # whatever the unit of a column
+    y = np.where(X[:, 0] + X[:, 1] / 100 + rng.normal(size=600) > 0, "ill", "well")
+    agrees = rng.random(600) < np.where(year == 2021, 0.97, 0.75)
+    X[:, 3] = np.where(agrees == (y == "ill"), 5.0, -5.0)
+    model = pf.PersonalInvariantClassifier().fit(X, y, client=site, context=year)
+    assert model.session_.found["shortcut"]["left_out"] == [3]
+    X[:, 3] = rng.choice([-5.0, 5.0], size=600)
+    assert model.score(X, y, site) > 0.72
+
+
 @pytest.mark.parametrize("task", ["binary", "multiclass"])
 def test_each_client_is_served_by_its_own_model(task: str) -> None:
     given = data(task)
-    model = pf.PersonalInvariantClassifier(rounds=60, hidden=(8,)).fit(**given)
+    model = pf.PersonalInvariantClassifier(algorithm="perinvfl", rounds=60, hidden=(8,)).fit(**given)
     X, y, client = given["X"], given["y"], given["client"]
     assert model.classes_.tolist() == sorted(set(y.tolist())) and model.clients_.tolist() == ["a", "b"]
     assert model.score(X, y, client) > 0.8

@@ -152,7 +152,8 @@ def write_safetensors(tensors: Params, path: Path) -> None:
 
 def simulate(executor: str, model: ModelSettings, federations: list[Federation], rounds: int) -> Simulation:
     algorithms = [
-        PerInvFL(learning_rate=rate, personal_learning_rate=0.02, penalty_weight=2.0) for rate in (0.05, 0.02)
+        PerInvFL(learning_rate=rate, personal_learning_rate=0.02, penalty_weight=2.0, warmup_rounds=0)
+        for rate in (0.05, 0.02)
     ]
     asked = Training(batch_size=6, executor=executor, device="cpu")  # type: ignore[arg-type]
     simulation = Simulation(algorithms, federations, [0, 1], asked, model)

@@ -84,7 +84,7 @@ def test_the_step_is_that_of_the_proof() -> None:
 
 def test_the_gradient_norm_is_that_of_the_central_objective() -> None:
     federation = convergence.heterogeneous(CONVERGENCE)
-    algorithm = IRM(penalty_weight=3.0, rescale=False)
+    algorithm = IRM(penalty_weight=3.0, warmup_rounds=0, rescale=False)
     simulation = Simulation([algorithm], [federation], [0], Training(executor="loop", device="cpu"), LINEAR)
     central = convergence.Central(algorithm, simulation.problem, federation.train)
     points = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
@@ -104,7 +104,7 @@ def test_the_gradient_norm_is_that_of_the_central_objective() -> None:
 def test_smoothness_bounds_the_change_of_gradients() -> None:
     federation = convergence.heterogeneous(CONVERGENCE)
     measured = convergence.measure_constants(CONVERGENCE, federation)
-    algorithm = IRM(penalty_weight=CONVERGENCE.penalty_weight, rescale=False)
+    algorithm = IRM(penalty_weight=CONVERGENCE.penalty_weight, warmup_rounds=0, rescale=False)
     simulation = Simulation([algorithm], [federation], [0], Training(executor="loop", device="cpu"), LINEAR)
     central = convergence.Central(algorithm, simulation.problem, federation.train)
     source = torch.Generator().manual_seed(2)
@@ -117,7 +117,13 @@ def test_smoothness_bounds_the_change_of_gradients() -> None:
 
 def test_the_global_model_of_perinvfl_is_that_of_irm() -> None:
     federation = convergence.heterogeneous(CONVERGENCE)
-    common: dict[str, Any] = {"local_steps": 3, "learning_rate": 0.1, "server_learning_rate": 0.5, "rescale": False}
+    common: dict[str, Any] = {
+        "local_steps": 3,
+        "learning_rate": 0.1,
+        "server_learning_rate": 0.5,
+        "rescale": False,
+        "warmup_rounds": 0,
+    }
     models = []
     for algorithm in (IRM(penalty_weight=2.0, **common), PerInvFL(penalty_weight=2.0, beta=1.0, **common)):
         simulation = Simulation([algorithm], [federation], [0], Training(executor="loop", device="cpu"), LINEAR)
@@ -155,7 +161,7 @@ def test_stand_ins_give_the_gradients_of_the_samples_they_replace() -> None:
     assert small.train.x.shape[1] == 3 * 5
     gradients = []
     for federation in (full, small):
-        algorithm = PerInvFL(penalty_weight=5.0, beta=0.3)
+        algorithm = PerInvFL(penalty_weight=5.0, warmup_rounds=0, beta=0.3)
         simulation = Simulation([algorithm], [federation], [0], Training(executor="loop", device="cpu"), LINEAR)
         share = type(federation.train)(*(part[1] for part in federation.train))
         params = {"0.weight": torch.tensor([[0.3, -0.2, 0.5, 0.1]])}
@@ -169,7 +175,7 @@ def test_stand_ins_give_the_gradients_of_the_samples_they_replace() -> None:
 
 def test_the_solvers_objective_is_the_algorithms() -> None:
     federation = moments_federation(SMALL, 0, exact=True)
-    algorithm = PerInvFL(penalty_weight=7.0, rescale=False)
+    algorithm = PerInvFL(penalty_weight=7.0, warmup_rounds=0, rescale=False)
     simulation = Simulation([algorithm], [federation], [0], Training(executor="loop", device="cpu"), LINEAR)
     w = torch.tensor([0.3, -0.2, 0.5, 0.1])
     sent = Broadcast({}, torch.ones(()), 0)

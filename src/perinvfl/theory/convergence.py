@@ -128,7 +128,7 @@ class Central:
 
 
 def measure_constants(settings: ConvergenceSettings, federation: Federation) -> Constants:
-    algorithm = IRM(learning_rate=0.05, penalty_weight=settings.penalty_weight, rescale=False)
+    algorithm = IRM(learning_rate=0.05, penalty_weight=settings.penalty_weight, warmup_rounds=0, rescale=False)
     simulation = Simulation([algorithm], [federation], [settings.seed], _training(), ModelSettings(kind="linear"))
     central = Central(algorithm, simulation.problem, federation.train)
     path = [_nu(simulation)]
@@ -170,6 +170,7 @@ def measure(
             learning_rate=rate,
             server_learning_rate=alpha,
             penalty_weight=settings.penalty_weight,
+            warmup_rounds=0,
             rescale=False,
         )
         for (alpha, _), (rate, _) in zip(asked, chosen, strict=True)

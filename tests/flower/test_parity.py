@@ -1,6 +1,7 @@
 """Whatever a file can ask for runs in the simulator and deployed, with the same bits, or is refused by both with the
 same sentence. Through the real codec; `test_processes.py` does the same with real processes and TLS."""
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
@@ -205,3 +206,10 @@ def test_alignment_across_machines_needs_a_word_that_allows_it() -> None:
     trial = build_experiment({"data": DATA["digits"], "contexts": CONTEXTS["aligned"], "algorithm": {"name": "irm"}})
     with pytest.raises(UserError, match=r"federation.pilot_may_be_seen = true"):
         check_deployment(type(SETTINGS)(), trial.trials[0], 3)
+
+
+def test_recommended_is_refused_under_noise() -> None:
+    """Its sums would leave a site without any."""
+    trial = build_experiment({"data": DATA["digits"], "algorithm": {"name": "recommended"}}).trials[0]
+    with pytest.raises(UserError, match="which noise on updates does not cover"):
+        check_deployment(dataclasses.replace(SETTINGS, noise_multiplier=1.0), trial, 3)

@@ -63,6 +63,15 @@ def test_sums_are_those_of_a_slow_count(classes: int) -> None:
     assert float(sums["within_freedom"]) == 5 and float(sums["samples"]) == 200
 
 
+def test_a_context_of_few_samples_has_no_part() -> None:
+    x, y, context = (part[0] for part in planted(rows=40).train)
+    few = context.clone()
+    few[:33], few[33:] = 0, 1  # seven samples in the second
+    alone = client_sums("binary", 1, 2, x[:33], y[:33], few[:33])
+    for name, leaf in client_sums("binary", 1, 2, x, y, few).items():
+        assert torch.allclose(leaf, alone[name], rtol=1e-5, atol=1e-7), name
+
+
 def test_padding_has_no_part() -> None:
     federation = planted(rows=(40, 60, 30, 20, 50))
     x, y, context = (part[3] for part in federation.train)

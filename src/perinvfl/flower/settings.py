@@ -74,6 +74,11 @@ def check_deployment(settings: DeploymentSettings, trial: Trial, sites: int) -> 
             f"federation.noise_multiplier = {settings.noise_multiplier:g}: {trial.label} needs the risk of each site, "
             "which would leave it without noise; use another algorithm."
         )
+    if settings.private and trial.program().own_preparation:
+        raise UserError(
+            f"federation.noise_multiplier = {settings.noise_multiplier:g}: {trial.label} sums up how columns relate to "
+            "the label, which noise on updates does not cover; use another algorithm."
+        )
     if settings.private and trial.model.norm == "batch":
         raise UserError(
             f'federation.noise_multiplier = {settings.noise_multiplier:g}: model.norm = "batch" needs statistics of '

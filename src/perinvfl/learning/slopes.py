@@ -13,7 +13,8 @@ from perinvfl.data.federation import Task
 from perinvfl.learning import risks
 
 JOINT_COLUMNS = 128  # of more columns than this, each is looked at by itself
-SCALE = 2.0**-12  # sums are sent in this unit: secure aggregation counts in small numbers
+SCALE = 2.0**-14  # sums are sent in this unit: secure aggregation counts in small numbers
+LEAST_SAMPLES = 8  # a context of fewer has no part: what is sent must not tell of single samples
 
 
 def summaries(x: Tensor) -> Tensor:
@@ -53,6 +54,7 @@ def client_sums(task: Task, outputs: int, contexts: int, x: Tensor, y: Tensor, c
     """The sums of one client, from [M, ...] samples; padding has no part."""
     values = summaries(x)
     member = risks.membership(context, contexts).double()  # [M, K]
+    member = member * (member.sum(0) >= LEAST_SAMPLES)
     targets = _targets(task, outputs, y)  # [M, C]
     count = member.sum(0)  # [K]
     real = member.sum(1)

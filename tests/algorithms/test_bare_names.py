@@ -1,0 +1,69 @@
+"""Every algorithm with no setting at all does better than a constant answer in its own training contexts."""
+
+import dataclasses
+from typing import Any, Literal
+
+import pytest
+
+from perinvfl.algorithms import ALGORITHMS
+from perinvfl.core import config
+from perinvfl.data.registry import BENCHMARKS, build_federation
+from perinvfl.engine.program_run import ProgramRun
+from perinvfl.learning.training import Training
+from perinvfl.models import ModelSettings
+from perinvfl.preparation.program import program_of
+from perinvfl.preparation.settings import ContextSettings
+from perinvfl.runs.fit import Fit
+
+DATA: dict[str, tuple[str, dict[str, Any], ModelSettings, Training]] = {
+    "digits": (
+        "rc_mnist",
+        {"p_train": (0.95, 0.9, 0.85), "train_per_client": 120, "test_per_client": 10},
+        ModelSettings(hidden=(32,)),
+        Training(rounds=100),
+    ),
+    "table": (
+        "planted",
+        {"p_train": ((0.95, 0.85),) * 3, "rows": 80, "test_rows": 10},
+        ModelSettings(hidden=(16,)),
+        Training(rounds=100),
+    ),
+    "birds": (
+        "drawn_birds",
+        {"train_per_client": 24, "test_per_client": 4, "size": 16, "birds": 40, "backgrounds": 60, "left_over": 0},
+        ModelSettings(kind="resnet18", stem="small", width=4),
+        Training(rounds=60, batch_size=8),
+    ),
+}
+SLOW = {"pfedme": 10}  # a hundred steps in a round: fewer rounds
+
+
+def learned(name: str, data: str, executor: Literal["vmap", "loop"]) -> Fit:
+    benchmark, settings, model, training = DATA[data]
+    federation = build_federation(benchmark, config.build(BENCHMARKS[benchmark].settings, settings, "data"), 0)
+    rounds = SLOW.get(name, training.rounds)
+    training = dataclasses.replace(training, rounds=rounds, executor=executor, device="cpu")
+    algorithm = ALGORITHMS[name]()
+    run = ProgramRun(program_of(algorithm, training, ContextSettings()), [algorithm], {0: federation}, [0], model)
+    while run.rounds_done < rounds:
+        run.round()
+    return Fit.of(federation, float(run.simulation.training_scores().mean()))
+
+
+@pytest.mark.parametrize("data", ["digits", "table"])
+@pytest.mark.parametrize("executor", ["loop", "vmap"])
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_a_bare_name_learns(name: str, executor: Literal["vmap", "loop"], data: str) -> None:
+    assert learned(name, data, executor).better
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_a_bare_name_learns_pictures(name: str) -> None:
+    assert learned(name, "birds", "loop").better
+
+
+def test_models_that_learned_nothing_are_said_to_be_so() -> None:
+    said = Fit(0.5, 0.6, regression=False).in_words()
+    assert "no better than a constant answer" in said and "50.0%" in said and "60.0%" in said
+    assert Fit(1.0, 2.0, regression=True).better and not Fit(2.0, 1.0, regression=True).better

@@ -7,6 +7,7 @@ import pytest
 
 from perinvfl.algorithms import ALGORITHMS
 from perinvfl.core import config
+from perinvfl.data.constant import constant_fit
 from perinvfl.data.registry import BENCHMARKS, build_federation
 from perinvfl.engine.program_run import ProgramRun
 from perinvfl.learning.training import Training
@@ -47,7 +48,7 @@ def learned(name: str, data: str, executor: Literal["vmap", "loop"]) -> Fit:
     run = ProgramRun(program_of(algorithm, training, ContextSettings()), [algorithm], {0: federation}, [0], model)
     while run.rounds_done < rounds:
         run.round()
-    return Fit.of(federation, float(run.simulation.training_scores().mean()))
+    return Fit(float(run.simulation.training_scores().mean()), constant_fit(federation), regression=False)
 
 
 @pytest.mark.parametrize("data", ["digits", "table"])

@@ -2,6 +2,7 @@
 same sentence. Through the real codec; `test_processes.py` does the same with real processes and TLS."""
 
 import dataclasses
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import numpy
 import pytest
 
-from perinvfl.algorithms import ALGORITHMS
+from perinvfl.algorithms import ALGORITHMS, Broadcast, ClientState, Recommended
+from perinvfl.engine.local_client import LocalClient
 from perinvfl.errors import UserError
 from perinvfl.flower.settings import check_deployment
 from perinvfl.runs.experiment import build_experiment
+from perinvfl.runs.records import read_run
 from perinvfl.runs.trial import Trial
 from tests.commands import ROOT
 from tests.flower.all_pairs import Case, all_pairs
@@ -213,3 +216,26 @@ def test_recommended_is_refused_under_noise() -> None:
     trial = build_experiment({"data": DATA["digits"], "algorithm": {"name": "recommended"}}).trials[0]
     with pytest.raises(UserError, match="which noise on updates does not cover"):
         check_deployment(dataclasses.replace(SETTINGS, noise_multiplier=1.0), trial, 3)
+
+
+@pytest.mark.parametrize("drive", [simulate, deploy], ids=["simulated", "deployed"])
+def test_a_run_that_becomes_infinite_goes_on(drive: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the second round of the last phase every update is infinite."""
+    plain = LocalClient.round
+
+    def spoilt(self: LocalClient, broadcast: Broadcast, state: ClientState, indices: Any) -> Any:
+        upload, new = plain(self, broadcast, state, indices)
+        if isinstance(self.algorithm, Recommended) and int(broadcast.round) == 1:
+            upload = upload._replace(update={name: leaf * math.nan for name, leaf in upload.update.items()})
+        return upload, new
+
+    monkeypatch.setattr(LocalClient, "round", spoilt)
+    table = {
+        "data": DATA["random"],
+        "model": {"hidden": [4]},
+        "training": {"rounds": 4, "executor": "loop", "device": "cpu"},
+        "algorithm": {"name": "recommended"},
+    }
+    drive(build_experiment(table).trials[0], tmp_path)
+    runs = [run for path in tmp_path.rglob("events.jsonl") if (run := read_run(path.parent)) is not None]
+    assert runs and all(run.finished and run.broken is None for run in runs)

@@ -1,6 +1,8 @@
 """The score of a client that ignores its input: every table needs it beside the models' scores."""
 
-from perinvfl.data.federation import Split, Task
+from statistics import fmean
+
+from perinvfl.data.federation import Federation, Split, Task
 
 
 def constant_scores(task: Task, train: Split, tests: dict[str, Split]) -> dict[str, list[float | None]]:
@@ -27,3 +29,9 @@ def constant_guesses(task: Task, train: Split) -> list[float]:
 def _guess(task: Task, train: Split, client: int) -> float:
     y = train.y[client][train.context[client] >= 0]
     return float(y.mean() if task == "regression" else y.mode().values)
+
+
+def constant_fit(federation: Federation) -> float:
+    """What a constant answer scores on the training data themselves, the mean over clients."""
+    rows = constant_scores(federation.task, federation.train, {"train": federation.train})["train"]
+    return fmean(row for row in rows if row is not None)

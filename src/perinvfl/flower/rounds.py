@@ -7,6 +7,7 @@ import time
 
 import torch
 
+from perinvfl.core import tree
 from perinvfl.core.files import only_one, write_atomically
 from perinvfl.engine.environment import environment
 from perinvfl.engine.loop import threads
@@ -154,6 +155,9 @@ class Rounds(ServerRun):
             if gathered is not None and len(gathered.used) >= enough:
                 return gathered
             if len(why) == len(asked) and all("NaN" in str(w) or "infinite" in str(w) for w in why.values()):
+                if self.phase.algorithm.recovers:
+                    lost = tree.map(lambda leaf: torch.full_like(leaf, math.nan), self.server.params)
+                    return Gathered(lost, {}, [], 0)
                 self._broke(t)
                 return None
             used = [] if gathered is None else gathered.used

@@ -17,6 +17,8 @@ from perinvfl.results.search_records import SearchRecords, published_folders, re
 from perinvfl.results.selection import RULES
 from perinvfl.results.table import by_setting
 from perinvfl.runs.catalogue import read_catalogue
+from perinvfl.runs.fit import fit_on_record
+from perinvfl.runs.found_words import found_in_words
 from perinvfl.runs.records import CHECKPOINT, Event, Run, evaluations_at, find_runs, is_run, read_run
 
 LAST_ROUND = (
@@ -178,7 +180,7 @@ def _section(runs: list[Run], views: dict[str, tuple[str, dict[str, Taken]]]) ->
         ],
         "environments": _distinct([run.start["environment"] for run in runs]),
         "data": start["asked"]["data"],
-        "notes": _notes(start),
+        "notes": _notes(as_counted),
     }
 
 
@@ -270,10 +272,19 @@ def _constant(runs: list[Run], cases: list[str], regression: bool) -> dict[str, 
     }
 
 
-def _notes(start: Event) -> list[str]:
+def _notes(runs: list[Run]) -> list[str]:
+    """What to know besides the numbers: units, what was found before training, and models that learned nothing."""
+    start = runs[0].start
+    notes = []
     if start["task"] == "regression" and start["asked"]["data"].get("standardise"):
-        return ["Errors are in units of the label's variance in training."]
-    return []
+        notes.append("Errors are in units of the label's variance in training.")
+    for run in runs:
+        who = f"{run.method}, seed {run.start['asked']['seed']}"
+        words = found_in_words(run.found, run.start.get("schema", {}).get("features", ()))
+        notes += [f"{who}: {words}"] if words else []
+        fit = fit_on_record(run)
+        notes += [f"{who}: {fit.in_words()}"] if fit is not None and not fit.better else []
+    return notes
 
 
 def _trained_range(start: Event) -> list[float] | None:

@@ -1,11 +1,10 @@
 """Whether models learned anything: how they do in their own training contexts, beside a constant answer."""
 
 from dataclasses import dataclass
-from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from perinvfl.data.constant import constant_scores
-from perinvfl.data.federation import Federation
+if TYPE_CHECKING:
+    from perinvfl.runs.records import Run
 
 
 @dataclass(frozen=True)
@@ -15,11 +14,6 @@ class Fit:
     models: float
     constant: float
     regression: bool
-
-    @staticmethod
-    def of(federation: Federation, models: float) -> "Fit":
-        rows = constant_scores(federation.task, federation.train, {"train": federation.train})["train"]
-        return Fit(models, fmean(row for row in rows if row is not None), federation.task == "regression")
 
     @property
     def better(self) -> bool:
@@ -35,3 +29,9 @@ class Fit:
             f"({what.format(self.models)}, the constant {what.format(self.constant).split(' of ')[1]}): they learned "
             "nothing. More rounds, a larger step or a smaller penalty are the usual cures."
         )
+
+
+def fit_on_record(run: "Run") -> Fit | None:
+    """As a run's end has it; older ones do not."""
+    known = run.events[-1].get("training")
+    return None if known is None else Fit(known["models"], known["constant"], run.task == "regression")

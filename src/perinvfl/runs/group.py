@@ -13,6 +13,7 @@ import torch
 from perinvfl.core import checkpoint
 from perinvfl.core.files import only_one, write_atomically, writing
 from perinvfl.core.seeding import generator
+from perinvfl.data.constant import constant_fit
 from perinvfl.data.federation import Federation
 from perinvfl.engine.environment import environment
 from perinvfl.engine.problems import pick_device
@@ -226,7 +227,8 @@ class TrialGroup:
         fits = simulation.training_scores().mean(1).tolist() if len(self.broken) < len(self.trials) else []
         for t, writer in enumerate(self.writers):
             if t not in self.broken:
-                fit = Fit.of(self.trials[t].federation(), fits[t])
+                data = self.trials[t].federation()
+                fit = Fit(fits[t], constant_fit(data), data.task == "regression")
                 writer.write(**events.end_event(simulation.rounds_done, seconds, peak, training=fit.as_fields()))
                 if not fit.better:
                     self.progress.remark([self.trials[t]], fit.in_words())

@@ -31,9 +31,9 @@ DATA: dict[str, tuple[str, dict[str, Any], ModelSettings, Training]] = {
     ),
     "birds": (
         "drawn_birds",
-        {"train_per_client": 24, "test_per_client": 4, "size": 16, "birds": 40, "backgrounds": 60, "left_over": 0},
+        {"train_per_client": 24, "test_per_client": 4, "size": 16, "birds": 40, "backgrounds": 100, "left_over": 0},
         ModelSettings(kind="resnet18", stem="small", width=4),
-        Training(rounds=60, batch_size=8),
+        Training(rounds=25, batch_size=8),
     ),
 }
 SLOW = {"pfedme": 10}  # a hundred steps in a round: fewer rounds
@@ -42,7 +42,7 @@ SLOW = {"pfedme": 10}  # a hundred steps in a round: fewer rounds
 def learned(name: str, data: str, executor: Literal["vmap", "loop"]) -> Fit:
     benchmark, settings, model, training = DATA[data]
     federation = build_federation(benchmark, config.build(BENCHMARKS[benchmark].settings, settings, "data"), 0)
-    rounds = SLOW.get(name, training.rounds)
+    rounds = min(SLOW.get(name, training.rounds), training.rounds // 5) if name in SLOW else training.rounds
     training = dataclasses.replace(training, rounds=rounds, executor=executor, device="cpu")
     algorithm = ALGORITHMS[name]()
     run = ProgramRun(program_of(algorithm, training, ContextSettings()), [algorithm], {0: federation}, [0], model)

@@ -147,3 +147,18 @@ def test_a_longer_run_takes_smaller_steps_and_so_as_long_a_way() -> None:
 def test_units_that_only_pad_a_layer_do_not_count() -> None:
     weight = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
     assert float(size_of({"weight": weight, "bias": torch.ones(2)})) == pytest.approx(math.sqrt(12.5))
+
+
+def test_executors_agree_on_mini_batches_before_and_after_personal_models_set_out() -> None:
+    federation = random_federation(clients=3, samples=20)
+    runs = [
+        Simulation([Recommended().over(8)], [federation], [3], Training(rounds=8, batch_size=6, executor=kind), MODEL)
+        for kind in ("loop", "vmap")
+    ]
+    for round in range(8):
+        for simulation in runs:
+            simulation.round()
+        if round in (2, 5, 6, 7):
+            loop, vmap = (simulation.personal_models(simulation.everyone) for simulation in runs)
+            for name, leaf in loop.items():
+                torch.testing.assert_close(leaf, vmap[name], rtol=1e-4, atol=1e-5)

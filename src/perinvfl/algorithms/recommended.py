@@ -14,6 +14,7 @@ from torch import Tensor
 
 from perinvfl.algorithms.base import erm
 from perinvfl.algorithms.fedavg import FedAvg
+from perinvfl.algorithms.local_steps import LocalSteps
 from perinvfl.algorithms.messages import Broadcast, ClientState, ServerState, Upload
 from perinvfl.algorithms.perinvfl_options import PerInvFL
 from perinvfl.core import optimizers, tree
@@ -53,6 +54,11 @@ class Recommended(PerInvFL):
     def client(
         self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
     ) -> tuple[Upload, ClientState]:
+        if not isinstance(broadcast.round, Tensor) and broadcast.round < self.personal_after:
+            # θ_i begins at ν when its time comes; until then only its batch is passed over.
+            steps = LocalSteps.begin(problem, broadcast.params, state.moments)
+            steps = self.local_step(problem, broadcast, steps, batches, self.personal_steps)
+            return steps.upload(), state._replace(moments=steps.moments)
         rate = self.personal_learning_rate * size_of(broadcast.params)
         own = dataclasses.replace(self, personal_learning_rate=rate)  # type: ignore[arg-type]
         upload, new = super(Recommended, own).client(problem, broadcast, state, batches)
@@ -61,6 +67,10 @@ class Recommended(PerInvFL):
             personal=tree.map(lambda now, before: torch.where(fine, now, before), new.personal, state.personal),
             personal_moments=optimizers.forget(new.personal_moments, ~fine),
         )
+
+    def personal(self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches) -> Params:
+        early = torch.as_tensor(broadcast.round <= self.personal_after)
+        return tree.map(lambda nu, theta: torch.where(early, nu, theta), broadcast.params, state.personal)
 
     # A run that becomes infinite goes back to the last model that was sound, and halves its steps ---------------------
 

@@ -57,6 +57,9 @@ class LiveDeployment(Progress):
             self.last = f"{risk_words}{exchange.seconds:.1f} s per round  {in_bytes(exchange.bytes_up)} up"
             self._update(f"{exchange.replies}/{exchange.asked} replies  {self.last}", completed=rounds_done)
 
+    def remark(self, trials: "list[Trial]", words: str) -> None:
+        self.console.print(words, highlight=False)
+
     def left_out(self, site: str, round: int, why: str) -> None:
         self.console.print(f"round {round} goes on without {site}: {why}", style="yellow", highlight=False)
 

@@ -36,6 +36,10 @@ class Several(Progress):
         for watch in self.watches:
             watch.preparing(trials, phase, round, rounds)
 
+    def remark(self, trials: "list[Trial]", words: str) -> None:
+        for watch in self.watches:
+            watch.remark(trials, words)
+
     def round(
         self, trials: "list[Trial]", rounds_done: int, risk: float | None, exchange: Exchange | None = None
     ) -> None:
@@ -108,6 +112,10 @@ class JsonLines(Follower):
         pace = (time.perf_counter() - self.began) / max(1, done - self.before)
         left = round(pace * (trial.training.rounds - done), 1)
         self.emit("evaluation", trial, **{k: v for k, v in event.items() if k != "event"}, seconds_left=left)
+
+    def remark(self, trials: "list[Trial]", words: str) -> None:
+        for trial in trials:
+            self.emit("remark", trial, words=words)
 
     def broke(self, trial: "Trial", round: int, why: str) -> None:
         self.emit("broken", trial, round=round)

@@ -19,24 +19,24 @@ from perinvfl.runs.fit import Fit
 DATA: dict[str, tuple[str, dict[str, Any], ModelSettings, Training]] = {
     "digits": (
         "rc_mnist",
-        {"p_train": (0.95, 0.9, 0.85), "train_per_client": 120, "test_per_client": 10},
-        ModelSettings(hidden=(32,)),
-        Training(rounds=100),
+        {"p_train": (0.95, 0.9, 0.85), "train_per_client": 60, "test_per_client": 10},
+        ModelSettings(hidden=(16,)),
+        Training(rounds=70),
     ),
     "table": (
         "planted",
         {"p_train": ((0.95, 0.85),) * 3, "rows": 80, "test_rows": 10},
         ModelSettings(hidden=(16,)),
-        Training(rounds=100),
+        Training(rounds=70),
     ),
     "birds": (
         "drawn_birds",
         {"train_per_client": 24, "test_per_client": 4, "size": 16, "birds": 40, "backgrounds": 100, "left_over": 0},
         ModelSettings(kind="resnet18", stem="small", width=4),
-        Training(rounds=25, batch_size=8),
+        Training(rounds=15, batch_size=8),
     ),
 }
-SLOW = {"pfedme": 10}  # a hundred steps in a round: fewer rounds
+SLOW = {"pfedme": 3}  # a hundred steps in a round: fewer rounds
 
 
 def learned(name: str, data: str, executor: Literal["vmap", "loop"]) -> Fit:

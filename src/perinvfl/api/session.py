@@ -19,8 +19,8 @@ from perinvfl.models import Model, ModelSettings
 from perinvfl.models.lens import seeing_through
 from perinvfl.models.symmetry import seeing
 from perinvfl.preparation.alignment import views_noted
+from perinvfl.preparation.lens import lens_noted
 from perinvfl.preparation.phases import Notes
-from perinvfl.preparation.recommended import lens_noted
 from perinvfl.runs.events import end_event, evaluation_event, prepared_event
 from perinvfl.runs.group import start_of
 from perinvfl.runs.records import CHECKPOINT, EVENTS, Event, read_run

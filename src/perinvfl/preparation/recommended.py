@@ -18,21 +18,22 @@ from torch import Tensor
 
 from perinvfl.algorithms.recommended import Recommended, reference
 from perinvfl.data.federation import Federation, Split
-from perinvfl.data.images import without_middle
+from perinvfl.data.images import AS_IT_IS, without_middle
 from perinvfl.learning.shortcut import offsets, split_context
 from perinvfl.learning.slopes import SCALE, summaries, zero_sums
 from perinvfl.learning.training import Training
 from perinvfl.learning.variation import Variation, find_answer, find_variation
 from perinvfl.models import Model
-from perinvfl.models.lens import make_lens, through
+from perinvfl.models.lens import make_lens
 from perinvfl.models.symmetry import Symmetry
 from perinvfl.preparation.alignment import VIEW, best_view, in_views, views_noted
 from perinvfl.preparation.inferred_contexts import bare
+from perinvfl.preparation.lens import LENS, in_lens, lens_noted
 from perinvfl.preparation.phases import Described, Notes, Phase, Predict, Program
 from perinvfl.preparation.settings import ContextSettings
 from perinvfl.preparation.summing import Sums, sums_model, sums_received
 
-LENS, SEEN, ANSWERS, CHOSEN = "lens", "seen", "answers", "chosen"  # the names of the notes
+SEEN, ANSWERS, CHOSEN = "seen", "answers", "chosen"  # the names of the notes
 PADDING = {ANSWERS: 0}
 MOST_REFERENCE_ROUNDS = 64
 SOURCES = (None, "contexts", "clients")  # by number in the note
@@ -79,7 +80,7 @@ def recommended_program(algorithm: Recommended, training: Training, settings: Co
 
 
 def _plain_view(federation: Federation, notes: Notes) -> Federation:
-    return bare(dataclasses.replace(federation, augmentation=type(federation.augmentation)()))
+    return bare(dataclasses.replace(federation, augmentation=AS_IT_IS))
 
 
 def _zeros(data: Described, cells: int = 0) -> dict[str, Tensor]:
@@ -197,7 +198,7 @@ def _answers_zeros(answers: int, data: Described) -> dict[str, Tensor]:
 
 
 def _answers_view(federation: Federation, notes: Notes) -> Federation:
-    """Answers as columns: of several classes, whether they are right, the label being whether there was one."""
+    """Answers as columns; of another label than a binary one nothing is asked yet, and they are left empty."""
     seen, data = _plain_view(federation, notes), federation.train
     x = notes[ANSWERS].float()
     if federation.task != "binary":
@@ -243,22 +244,6 @@ def _main_view(federation: Federation, notes: Notes) -> Federation:
     wrong = notes[ANSWERS][..., chosen] != federation.train.y.long()
     context = split_context(federation.train.context, wrong)
     return dataclasses.replace(seen, train=seen.train._replace(context=context), split="discount")
-
-
-def in_lens(federation: Federation, lens: Tensor | None) -> Federation:
-    """The same federation, seen through a lens."""
-    if lens is None:
-        return federation
-    return federation.with_inputs(lambda x: through(x, lens, federation.shape), lens=lens)
-
-
-def lens_noted(notes: Notes) -> Tensor | None:
-    """The lens that was noted; None where data are seen as they are."""
-    if LENS not in notes:
-        return None
-    lens = notes[LENS][0]
-    plain = bool((lens[0] == 1).all()) and not bool(lens[1:].any())  # images in which nothing was found
-    return None if plain else lens
 
 
 def facts_found(notes: Notes) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from perinvfl.engine.program_run import ProgramRun
 from perinvfl.errors import UserError
 from perinvfl.models import Model, build_model
 from perinvfl.preparation.alignment import in_views, views_noted
-from perinvfl.preparation.recommended import in_lens, lens_noted
+from perinvfl.preparation.lens import in_lens, lens_noted
 from perinvfl.runs.asked import trial_of
 from perinvfl.runs.records import CHECKPOINT, Run, find_runs, read_run
 from perinvfl.runs.trial import Trial

@@ -26,6 +26,7 @@ USUAL_ROUNDS = 100  # in a longer run steps are smaller, so that the way is as l
 EARLY_ROUNDS, LATER_SCALE = 50, 100.0
 SOUND = "sound."  # the beginning of names in the server's memory: the last model whose update was finite
 SHARED_PART = 0.75  # of the rounds, before θ_i sets out
+SQUARED_NORM, MOST_SQUARED_NORM = 1.0, 0.01  # the weight of ‖params‖²: this over a client's samples, and at most that
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,6 @@ class Recommended(PerInvFL):
             learning_rate=1.0,
             server_optimizer="adam",
             personal_optimizer="adam",
-            l2=3e-3,
             beta=0.1,
             cooling=rounds,
             personal_after=int(SHARED_PART * rounds),
@@ -54,13 +54,15 @@ class Recommended(PerInvFL):
     def client(
         self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
     ) -> tuple[Upload, ClientState]:
+        l2 = squared_norm_weight(broadcast.params, batches.data.context)
         if not isinstance(broadcast.round, Tensor) and broadcast.round < self.personal_after:
             # θ_i begins at ν when its time comes; until then only its batch is passed over.
+            own = dataclasses.replace(self, l2=l2)  # type: ignore[arg-type]
             steps = LocalSteps.begin(problem, broadcast.params, state.moments)
-            steps = self.local_step(problem, broadcast, steps, batches, self.personal_steps)
+            steps = own.local_step(problem, broadcast, steps, batches, self.personal_steps)
             return steps.upload(), state._replace(moments=steps.moments)
         rate = self.personal_learning_rate * size_of(broadcast.params)
-        own = dataclasses.replace(self, personal_learning_rate=rate)  # type: ignore[arg-type]
+        own = dataclasses.replace(self, l2=l2, personal_learning_rate=rate)  # type: ignore[arg-type]
         upload, new = super(Recommended, own).client(problem, broadcast, state, batches)
         fine = all_finite(new.personal)
         return upload, new._replace(
@@ -126,12 +128,23 @@ class Reference(FedAvg):
         )
 
 
-def reference() -> Reference:
-    return Reference(learning_rate=1.0, server_optimizer="adam", server_learning_rate=STEP)
+def reference(share: float = 1.0) -> Reference:
+    """share: of the usual step size."""
+    return Reference(learning_rate=1.0, server_optimizer="adam", server_learning_rate=share * STEP)
 
 
 def all_finite(params: Params) -> Tensor:
     return torch.stack([torch.isfinite(leaf).all() for leaf in params.values()]).all()
+
+
+def squared_norm_weight(params: Params, context: Tensor) -> Number:
+    """What few samples cannot settle, small weights do: so the fewer samples, the more it counts.
+
+    Convolutions come before a norm that undoes their scale, and small weights would mean nothing to them.
+    """
+    if any(leaf.ndim > 3 for leaf in params.values()):
+        return 0.0
+    return (SQUARED_NORM / (context >= 0).sum().clamp(min=1)).clamp(max=MOST_SQUARED_NORM)
 
 
 def size_of(params: Params) -> Tensor:

@@ -44,17 +44,18 @@ def recommended_program(algorithm: Recommended, training: Training, settings: Co
     once = dataclasses.replace(
         training, rounds=1, batch_size=0, fraction=1.0, weights="uniform", at_rest="memory", compile=False
     )
-    rounds = min(max(training.rounds // 3, 2), MOST_REFERENCE_ROUNDS)
+    hidden = settings.hide_middle
+    # What it is not shown it cannot learn by heart, so it may go on for longer.
+    rounds = max(training.rounds // 2 if hidden else min(training.rounds // 3, MOST_REFERENCE_ROUNDS), 2)
     after = tuple(2**power for power in range(rounds.bit_length()) if 2**power < rounds)
     answers = len(after) + 1
     learning = dataclasses.replace(training, rounds=rounds, at_rest="memory", compile=False)
-    hidden = settings.hide_middle
     phases = [
         Phase("sums", Sums(), once, _plain_view, _note_variation, model=_first_model),
         Phase("sums again", Sums(), once, _sides_view, _note_direction, model=_second_model),
         Phase(
             "reference",
-            reference(),
+            reference(min(1.0, MOST_REFERENCE_ROUNDS / rounds)),
             learning,
             partial(_reference_view, hidden),
             partial(_note_answers, hidden),

@@ -158,7 +158,6 @@ def test_what_leaves_a_client_stays_what_it_was(algorithm: Algorithm, use: Any) 
 def test_what_cannot_be_split_is_refused_in_one_sentence() -> None:
     cases: list[tuple[Federation, ContextSettings, str]] = [
         (small(task="regression"), HARD, "a regression has no right and wrong answers"),
-        (small(task="multiclass", outputs=3), using("discount"), "takes a binary label"),
         (small(task="multiclass", outputs=3), using("balance", even_classes=True), "takes a binary label"),
         (small(contexts=2), SOFT, "splits clients that have one context each"),
     ]

@@ -74,9 +74,9 @@ def test_a_simulation_goes_on_with_the_contexts_of_the_time(executor: str, use: 
         for _ in range(stop):
             first.round()
         saved = {name: leaf.clone() for name, leaf in first.state().items()}
-        later = saved.get("later notes.0.context")
+        later = saved.get("later notes.0.errors")
         assert (later is None) == (stop < 4)
-        assert stop < 7 or not torch.equal(saved["later notes.0.context"], saved["notes.0.context"])
+        assert stop < 7 or not torch.equal(saved["later notes.0.errors"], saved["notes.0.errors"])
         second.restore(saved)
         for _ in range(9 - stop):
             second.round()
@@ -139,6 +139,6 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(
         assert untimed(whole / trial.folder / "events.jsonl") == untimed(broken / trial.folder / "events.jsonl")
     for path in whole.rglob("checkpoint.pt"):
         left, right = (checkpoint.load(p) for p in (path, broken / path.relative_to(whole)))
-        assert left.keys() == right.keys() and "later notes.0.context" in left
+        assert left.keys() == right.keys() and "later notes.0.errors" in left
         assert all(torch.equal(left[key], right[key]) for key in left.keys() - {"seconds"})
     assert together > 1 or len(list(whole.rglob("checkpoint.pt"))) == 2

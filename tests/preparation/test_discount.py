@@ -13,10 +13,8 @@ from perinvfl.algorithms import FedAvg
 from perinvfl.core.seeding import generator
 from perinvfl.data.federation import Federation, Split
 from perinvfl.engine.simulation import Simulation
-from perinvfl.learning.shortcut import (
-    reference_answer,
-    shortcut_log_odds,
-)
+from perinvfl.learning import risks
+from perinvfl.learning.shortcut import error, known, reference_answer, shortcut_log_odds, split_context
 from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings
 from tests import reference
@@ -40,9 +38,37 @@ def test_the_log_odds_of_the_shortcut_are_counted(samples: list[tuple[int, int]]
     real = [(float(label), number) for label, number in samples if number >= 0]
     expected = reference.log_odds_of_answers([label for label, _ in real], [number for _, number in real])
     got = shortcut_log_odds(y.double(), context)
-    assert got.tolist() == pytest.approx([expected[0], expected[1]], abs=1e-9)
+    assert got[:, 0].tolist() == pytest.approx([expected[0], expected[1]], abs=1e-9)
     for label, number, said in zip(y.tolist(), context.tolist(), reference_answer(y, context).tolist(), strict=True):
         assert number < 0 or said == (label if number % 2 == 0 else 1 - label)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 5)), min_size=1, max_size=30))
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_the_log_odds_of_several_classes_are_counted(samples: list[tuple[int, int]]) -> None:
+    y, context = (torch.tensor(column) for column in zip(*samples, strict=True))
+    real = [(label, (label + number) % 3) for label, number in samples if number >= 0]
+    got = shortcut_log_odds(y, context, 3).double().log_softmax(1)
+    for said in range(3):
+        counts = [1 + sum(pair == (label, said) for pair in real) for label in range(3)]
+        priors = [1 + sum(label == own for own, _ in real) for label in range(3)]
+        shares = [count / prior for count, prior in zip(counts, priors, strict=True)]
+        expected = [math.log(share / sum(shares)) for share in shares]
+        assert got[said].tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_several_classes_of_which_there_are_two_are_as_a_binary_label() -> None:
+    source = generator(0, "two classes")
+    y, said = torch.randint(2, (2, 40), generator=source)
+    z = torch.randn(40, 1, generator=source)
+    context = split_context(torch.zeros_like(y), error(said, y, 2))
+    offset = known(y.float(), context, True, True).offset(y.float(), context)
+    assert offset is not None
+    binary = risks.losses("binary", z + offset, y.float())
+    counts = [[1.0 + int(((y == c) & (said == a)).sum()) for c in (0, 1)] for a in (0, 1)]
+    table = torch.tensor(counts).log()
+    both = torch.cat([torch.zeros_like(z), z], 1) + table[said]
+    torch.testing.assert_close(binary, risks.losses("multiclass", both, y))
 
 
 def planted(agree: list[float], samples: int, purpose: str) -> Split:
@@ -54,6 +80,36 @@ def planted(agree: list[float], samples: int, purpose: str) -> Split:
     same = torch.rand(clients, samples, generator=source) < torch.tensor(agree)[:, None]
     strong = 4 * (2 * torch.where(same, y, 1 - y) - 1)
     return Split(torch.cat([weak, strong[..., None]], -1), y, torch.zeros(clients, samples, dtype=torch.int64))
+
+
+def three(agree: list[float], samples: int, purpose: str) -> Split:
+    """One of three classes in six weak features, and in three strong ones that agree with it so often."""
+    source = generator(0, "three", purpose)
+    y = torch.randint(3, (len(agree), samples), generator=source)
+    weak = 0.2 * torch.randn(len(agree), samples, 6, generator=source)
+    weak = weak + 0.2 * torch.nn.functional.one_hot(y, 3).repeat(1, 1, 2)
+    same = torch.rand(y.shape, generator=source) < torch.tensor(agree)[:, None]
+    said = torch.where(same, y, (y + torch.randint(1, 3, y.shape, generator=source)) % 3)
+    strong = 4 * torch.nn.functional.one_hot(said, 3).float()
+    return Split(torch.cat([weak, strong], -1), y, torch.zeros_like(y))
+
+
+def test_the_discount_of_several_classes() -> None:
+    tests = {"reversed": three([0.05] * 3, 600, "reversed")}
+    federation = Federation("three", "multiclass", 3, 1, three([0.95] * 3, 600, "train"), tests, ("reversed",))
+    wide = ModelSettings(hidden=(8,))
+    discounted = prepared(federation, 0, using("discount", reference_rounds=25), wide, LOOP)
+    scores = {}
+    for executor in EXECUTORS:
+        training = Training(executor=executor, device="cpu")  # type: ignore[arg-type]
+        for name, data in (("plain", federation), ("discounted", discounted)):
+            algorithm = FedAvg(learning_rate=1.0, server_optimizer="adam", server_learning_rate=0.01)
+            simulation = Simulation([algorithm], [data], [0], training, wide)
+            for _ in range(100):
+                simulation.round()
+            scores[name] = simulation.evaluate()["global"]["reversed"][0]
+        assert (scores["plain"] < 0.3).all()
+        assert (scores["discounted"] > 0.5).all()
 
 
 def test_the_discount_leaves_what_the_shortcut_does_not_tell() -> None:
@@ -91,7 +147,7 @@ def test_even_classes_take_the_class_shares_off(use: Any, executor: str) -> None
         plain = dataclasses.replace(simulation.problem, even_classes=False).batches(data, None)[0].offset
         offset = simulation.problem.batches(data, None)[0].offset
         assert offset is not None and (plain is not None) == (use == "discount")
-        expected = shares + (torch.zeros(len(offset)) if plain is None else plain)
+        expected = shares + (torch.zeros(len(offset), 1) if plain is None else plain)
         torch.testing.assert_close(offset, expected)
 
 

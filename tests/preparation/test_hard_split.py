@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perinvfl.learning.shortcut import (
+    answers,
     given_context,
-    is_wrong,
     split_context,
 )
 from perinvfl.preparation.inferred_contexts import RIGHT, WRONG
@@ -61,11 +61,11 @@ def test_held_out_data_is_sorted_by_the_same_model_and_none_is_lost(task: Any) -
             assert int(right.context[i, place]) == (-1 if mistaken else own)
 
 
-def test_is_wrong_takes_any_leading_axes() -> None:
+def test_answers_take_any_leading_axes() -> None:
     logits = torch.tensor([[[2.0], [-1.0]], [[0.0], [3.0]]])
-    assert is_wrong("binary", logits, torch.tensor([[1.0, 1.0], [1.0, 0.0]])).tolist() == [[False, True], [True, True]]
+    assert answers("binary", logits).tolist() == [[1, 0], [0, 1]]
     classes = torch.tensor([[[0.0, 2.0, 1.0]], [[5.0, 2.0, 1.0]]])
-    assert is_wrong("multiclass", classes, torch.tensor([[1], [2]])).tolist() == [[False], [True]]
+    assert answers("multiclass", classes).tolist() == [[1], [0]]
 
 
 @given(st.lists(st.tuples(st.integers(-1, 5), st.booleans()), min_size=1, max_size=20))

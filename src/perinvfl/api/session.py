@@ -145,7 +145,7 @@ class Session:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        number = max(self.federation.outputs, 2)
+        number = self.federation.classes
         return self.federation.schema.classes or tuple(str(place) for place in range(number))
 
     def save(self, folder: str | Path) -> Path:

@@ -93,6 +93,10 @@ class Federation:
             raise UserError("No row is left to test on; name data.test_contexts, or make data.test_share larger.")
 
     @property
+    def classes(self) -> int:
+        return max(self.outputs, 2)
+
+    @property
     def client_names(self) -> tuple[str, ...]:
         return self.schema.clients or tuple(str(number) for number in range(self.clients))
 

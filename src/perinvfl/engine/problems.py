@@ -41,6 +41,7 @@ def build_problem(
         groups=len(federation.groups),
         split=federation.split,
         even_classes=federation.even_classes,
+        classes=federation.classes,
     )
 
 

@@ -14,7 +14,7 @@ from perinvfl.core.tree import Params
 from perinvfl.data.federation import ContextUse, Split, Task
 from perinvfl.data.images import AS_IT_IS, Augmentation, augmented
 from perinvfl.learning import risks
-from perinvfl.learning.shortcut import class_log_odds, given_context, reference_answer, shortcut_log_odds
+from perinvfl.learning.shortcut import Known, given_context, known
 from perinvfl.models import Model
 
 Number = float | Tensor
@@ -35,7 +35,7 @@ class Batch(NamedTuple):
     x: Tensor  # [B, ...]
     y: Tensor  # [B]
     context: Tensor  # [B]
-    offset: Tensor | None = None  # [B] log-odds that an inferred shortcut already accounts for
+    offset: Tensor | None = None  # [B, outputs] log-odds that an inferred shortcut already accounts for
 
 
 # (model, objective, params, batch) -> (gradient, the objective's aux)
@@ -54,16 +54,14 @@ class Batches:
     augmentation: Augmentation = AS_IT_IS
     split: ContextUse = "given"
     even_classes: bool = False
+    classes: int = 2
 
     def __getitem__(self, step: int) -> Batch:
         x, y, context = self._drawn(step)
-        offset = None
-        if self.split == "discount":
-            answer = reference_answer(y, context)
-            offset = torch.where(answer > 0.5, self._log_odds[1], self._log_odds[0])
-        if self.even_classes:
-            offset = self._class_log_odds + (torch.zeros_like(y) if offset is None else offset)
-        return Batch(x, y, context if self.split in ("given", "balance") else given_context(context), offset)
+        offset = self._known.offset(y, context)
+        if self.split in ("discount", "judge"):
+            context = given_context(context, self.classes if self.split == "discount" else 2)
+        return Batch(x, y, context, offset)
 
     def _drawn(self, step: int) -> Split:
         if self.indices is None:
@@ -76,12 +74,8 @@ class Batches:
         return Split(x, *(part.index_select(0, places) for part in self.data[1:]))
 
     @cached_property
-    def _log_odds(self) -> Tensor:
-        return shortcut_log_odds(self.data.y, self.data.context)
-
-    @cached_property
-    def _class_log_odds(self) -> Tensor:
-        return class_log_odds(self.data.y, self.data.context)
+    def _known(self) -> Known:
+        return known(self.data.y, self.data.context, self.split == "discount", self.even_classes, self.classes)
 
 
 def autograd_gradient(
@@ -173,7 +167,7 @@ def _value(
     features = model.features(params, batch.x)
     logits = model.classify(params, features)
     if batch.offset is not None:
-        logits = logits + batch.offset[:, None]
+        logits = logits + batch.offset
     if isinstance(objective, FeatureObjective):
         return objective.value(features, logits, batch.y, batch.context)
     return objective(logits, batch.y, batch.context)
@@ -191,6 +185,7 @@ class Problem:
     groups: int = 0  # (class, context) pairs of the tests to count right answers of
     split: ContextUse = "given"
     even_classes: bool = False
+    classes: int = 2
     descent: Callable[..., Step] = descend
 
     @property
@@ -204,7 +199,7 @@ class Problem:
         return self.descent is not descend
 
     def batches(self, data: Split, indices: Tensor | None) -> Batches:
-        return Batches(data, indices, self.augmentation, self.split, self.even_classes)
+        return Batches(data, indices, self.augmentation, self.split, self.even_classes, self.classes)
 
     def members(self, context: Tensor) -> Tensor:
         """[B, K] how far each sample belongs to each of the client's contexts."""

@@ -5,6 +5,8 @@ does not: two contexts that differ in exactly what should not matter. Kin in the
 Zemel 2021), JTT (Liu et al. 2021); for the discount, products of experts (Clark, Yatskar & Zettlemoyer 2019).
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -13,26 +15,29 @@ from perinvfl.data.federation import Task
 from perinvfl.learning import risks
 
 
-def is_wrong(task: Task, logits: Tensor, y: Tensor) -> Tensor:
-    """Where a model errs, from [..., outputs] logits."""
-    if task == "multiclass":
-        return logits.argmax(-1) != y
-    return (logits[..., 0] > 0) != (y > 0.5)
+def answers(task: Task, logits: Tensor) -> Tensor:
+    """The class that a model names, from [..., outputs] logits."""
+    return logits.argmax(-1) if task == "multiclass" else (logits[..., 0] > 0).long()
 
 
-def split_context(given: Tensor, wrong: Tensor) -> Tensor:
-    """Each given context in two: 2j where the reference model is right, 2j + 1 where it is wrong; padding stays."""
-    return torch.where(given < 0, given, 2 * given + wrong.to(given.dtype))
+def error(said: Tensor, y: Tensor, classes: int) -> Tensor:
+    """How many classes further than the true one an answer is, counted in a circle: 0 where it is right."""
+    return (said - y.long()) % classes
 
 
-def given_context(context: Tensor) -> Tensor:
+def split_context(given: Tensor, error: Tensor, parts: int = 2) -> Tensor:
+    """Each given context in parts, by how the reference model errs: j · parts where it is right; padding stays."""
+    return torch.where(given < 0, given, parts * given + error.to(given.dtype))
+
+
+def given_context(context: Tensor, parts: int = 2) -> Tensor:
     """The context before it was split."""
-    return torch.div(context, 2, rounding_mode="floor")
+    return torch.div(context, parts, rounding_mode="floor")
 
 
-def reference_answer(y: Tensor, context: Tensor) -> Tensor:
-    """[B] what the reference model said, of a binary label: y where it was right."""
-    return torch.where(context % 2 == 1, 1 - y, y)
+def reference_answer(y: Tensor, context: Tensor, classes: int = 2) -> Tensor:
+    """[B] what the reference model said, where contexts are split by class."""
+    return (y.long() + context) % classes
 
 
 def class_log_odds(y: Tensor, context: Tensor) -> Tensor:
@@ -41,35 +46,51 @@ def class_log_odds(y: Tensor, context: Tensor) -> Tensor:
     return ((y * real).sum() + 1).log() - (((1 - y) * real).sum() + 1).log()
 
 
-def shortcut_log_odds(y: Tensor, context: Tensor) -> Tensor:
-    """[2] how far each answer a of the reference model moves the log-odds of y at this client.
+def shortcut_log_odds(y: Tensor, context: Tensor, classes: int = 2) -> Tensor:
+    """[answers, outputs] how far each answer a of the reference model moves the log-odds of y at this client.
 
-    log P(y = 1 | a) / P(y = 0 | a) − log P(y = 1) / P(y = 0), counted with one sample more of each kind. Where what
+    Of a binary label log P(y = 1 | a) / P(y = 0 | a) − log P(y = 1) / P(y = 0); of several classes
+    log P(y = c | a) − log P(y = c) for each c, up to a constant; counted with one sample more of each kind. Where what
     the reference model reads and what else there is to read are independent given y, log-odds add up; a model trained
     on the sum learns the rest alone, from every sample.
     """
+    answer = reference_answer(y, context, classes)
+    if classes > 2:
+        numbers = torch.arange(classes, device=y.device)
+        member = (y[:, None] == numbers) * (context >= 0)[:, None].float()  # [M, C]
+        counts = (answer[:, None] == numbers).to(member.dtype).T @ member  # [answers, C]
+        return (counts + 1).log() - (member.sum(0) + 1).log()
     real = (context >= 0).to(y.dtype)
-    answer = reference_answer(y, context)
     prior = class_log_odds(y, context)
     odds = []
-    for said in (0.0, 1.0):
+    for said in (0, 1):
         chosen = (answer == said).to(y.dtype) * real
         odds.append(((y * chosen).sum() + 1).log() - (((1 - y) * chosen).sum() + 1).log() - prior)
-    return torch.stack(odds)
+    return torch.stack(odds)[:, None]
 
 
-def offsets(y: Tensor, context: Tensor, discount: bool, even_classes: bool) -> Tensor | None:
-    """[M] log-odds that the reference model's answers and the class shares already account for; None where neither is.
+@dataclass(frozen=True)
+class Known:
+    """What is known of a client's labels before a model looks at the data, from all of its samples."""
 
-    From all of a client's samples.
-    """
-    offset = None
-    if discount:
-        odds = shortcut_log_odds(y, context)
-        offset = torch.where(reference_answer(y, context) > 0.5, odds[1], odds[0])
-    if even_classes:
-        offset = class_log_odds(y, context) + (torch.zeros_like(y) if offset is None else offset)
-    return offset
+    log_odds: Tensor | None  # [answers, outputs] by the reference model's answers
+    prior: Tensor | None  # log-odds of a binary label by its share
+
+    def offset(self, y: Tensor, context: Tensor) -> Tensor | None:
+        """[B, outputs] of logits, for some of the samples; None where nothing is known."""
+        offset = None
+        if self.log_odds is not None:
+            offset = self.log_odds[reference_answer(y, context, len(self.log_odds))]
+        if self.prior is not None:
+            offset = self.prior + (torch.zeros_like(y)[:, None] if offset is None else offset)
+        return offset
+
+
+def known(y: Tensor, context: Tensor, discount: bool, even_classes: bool, classes: int = 2) -> Known:
+    return Known(
+        shortcut_log_odds(y, context, classes) if discount else None,
+        class_log_odds(y, context) if even_classes else None,
+    )
 
 
 def soft_shares(task: Task, logits: Tensor, y: Tensor, steps: int, rate: float = 0.1) -> Tensor:

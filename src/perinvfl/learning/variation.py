@@ -85,10 +85,12 @@ def find_variation(sums: Params, images: bool) -> Variation:
     return _unless_all(Variation(source, tuple(chosen)), given, given["noise"] / given["rows"].clamp(min=1), images)
 
 
-def find_answer(sums: Params, images: bool) -> int | None:
+def find_answer(sums: Params, images: bool, classes: int = 2) -> int | None:
     """Of columns that are answers of a model as it learns, the one that varies most, the earliest of about as much.
 
     None where none varies beyond chance. Of a table's clients with one context each, the answers differ by style.
+    classes: where there are more than two, each sample is counted once for each. Answers and labels of one sample then
+    add up to one, so that sums vary by C / (C − 1) more than as many single samples would.
     """
     found = {name: leaf.double().cpu() / SCALE for name, leaf in sums.items()}
     noise = found["noise"] / found["rows"].clamp(min=1)
@@ -99,7 +101,8 @@ def find_answer(sums: Params, images: bool) -> int | None:
     else:
         tests = [_between_clients(found, noise)] if images else []
         leaned_on = strength > LEANED_ON_BETWEEN_CLIENTS
-    for test in tests:
+    inflation = classes / (classes - 1) if classes > 2 else 1.0
+    for test in (dataclasses.replace(test, inflation=inflation) for test in tests):
         each = torch.where(leaned_on, test.each(), 0.0).tolist()
         if test.stands_out(max(each), len(each)):
             return next(place for place, statistic in enumerate(each) if statistic >= NEARLY * max(each))

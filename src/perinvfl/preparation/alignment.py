@@ -11,9 +11,9 @@ from torch import Tensor
 
 from perinvfl.data.federation import Federation, Split
 from perinvfl.learning import risks
-from perinvfl.learning.shortcut import offsets
+from perinvfl.learning.shortcut import known, split_context
 from perinvfl.models.symmetry import Symmetry, seen, views_of
-from perinvfl.preparation.inferred_contexts import CONTEXT, bare, inferred_view
+from perinvfl.preparation.inferred_contexts import ERRORS, bare, inferred_view
 from perinvfl.preparation.phases import Notes, Predict
 from perinvfl.preparation.settings import ContextSettings
 
@@ -24,8 +24,16 @@ def pilot_view(settings: ContextSettings, federation: Federation, notes: Notes) 
     """What the first client trains on: its shortcut discounted."""
     inferred = inferred_view(settings, federation, notes)
     augmentation = dataclasses.replace(federation.augmentation, middle=())
-    split = dataclasses.replace(inferred, contexts=federation.contexts, split="discount", augmentation=augmentation)
-    return bare(split)
+    train = inferred.train._replace(context=_by_answers(federation, notes))
+    return bare(
+        dataclasses.replace(
+            inferred, train=train, contexts=federation.contexts, split="discount", augmentation=augmentation
+        )
+    )
+
+
+def _by_answers(federation: Federation, notes: Notes) -> Tensor:
+    return split_context(federation.train.context, notes[ERRORS], federation.classes)
 
 
 def note_view(settings: ContextSettings, own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
@@ -33,9 +41,9 @@ def note_view(settings: ContextSettings, own: Federation, notes: Notes, client: 
 
     The shortcut is discounted where the model is trained and where it is judged: what it fits is the rest.
     """
-    context = notes[CONTEXT][0]
-    offset = offsets(own.train.y[0], context, discount=True, even_classes=settings.even_classes)
-    data = Split(own.train.x[0], own.train.y[0], context)
+    data = Split(own.train.x[0], own.train.y[0], _by_answers(own, notes)[0])
+    labels = data.y, data.context
+    offset = known(*labels, True, settings.even_classes, own.classes).offset(*labels)
     best = 0 if client == 0 else best_view(settings.align, data, offset, predict)
     return {**notes, VIEW: torch.tensor([best])}
 
@@ -45,7 +53,7 @@ def best_view(align: Symmetry, data: Split, offset: Tensor | None, predict: Pred
 
     def misfit(view: int) -> float:
         logits = predict(seen(data.x, view))
-        losses = risks.losses("binary", logits if offset is None else logits + offset[:, None], data.y)
+        losses = risks.losses("binary", logits if offset is None else logits + offset, data.y)
         return float(risks.context_means(losses, risks.whole(data.context)))
 
     return min(views_of(align), key=misfit)

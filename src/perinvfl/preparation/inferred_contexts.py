@@ -12,14 +12,16 @@ from torch import Tensor
 from perinvfl.algorithms.fedavg import FedAvg
 from perinvfl.data.federation import Federation, Split
 from perinvfl.data.images import without_middle
-from perinvfl.learning.shortcut import is_wrong, soft_shares, split_context
+from perinvfl.learning.shortcut import answers, error, soft_shares, split_context
 from perinvfl.learning.training import Training
 from perinvfl.preparation.phases import Notes, Predict
 from perinvfl.preparation.settings import ContextSettings
 
 RIGHT, WRONG = "validation right", "validation wrong"
-CONTEXT, HELD_OUT_WRONG = "context", "held_out_wrong"  # the names of the notes
-PADDING = {CONTEXT: -1, HELD_OUT_WRONG: False}
+# The names of the notes: how the reference model errs in each training sample (or EIIL's share), and where it does in
+# held-out ones.
+ERRORS, HELD_OUT_WRONG = "errors", "held_out_wrong"
+PADDING = {ERRORS: -1, HELD_OUT_WRONG: False}
 
 
 def reference_algorithm(settings: ContextSettings) -> FedAvg:
@@ -60,37 +62,52 @@ def shown(settings: ContextSettings, federation: Federation) -> Federation:
 
 
 def note_errors(settings: ContextSettings, own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
-    """Training contexts split by where the reference model errs, and which held-out samples it gets wrong."""
+    """How the reference model errs in training samples, and which held-out samples it gets wrong."""
     seen = shown(settings, own)
     logits, train = predict(seen.train.x[0]), own.train
     if settings.infer == "soft":
-        context = torch.full(train.context.shape, -1.0)
+        errors = torch.full(train.context.shape, -1.0)
         real = train.context[0] >= 0
-        context[0, real] = soft_shares(own.task, logits[real], train.y[0, real], settings.soft_steps)
+        errors[0, real] = soft_shares(own.task, logits[real], train.y[0, real], settings.soft_steps)
     else:
-        context = split_context(train.context, is_wrong(own.task, logits, train.y[0])[None])
+        errors = _errors(own, logits)
     wrong = torch.zeros((1, 0), dtype=torch.bool)
     if own.validation is not None and seen.validation is not None:
-        wrong = is_wrong(own.task, predict(seen.validation.x[0]), own.validation.y[0])[None]
-    return {**notes, CONTEXT: context, HELD_OUT_WRONG: wrong}
+        wrong = (answers(own.task, predict(seen.validation.x[0])) != own.validation.y[0])[None]
+    return {**notes, ERRORS: errors, HELD_OUT_WRONG: wrong}
+
+
+def _errors(own: Federation, logits: Tensor) -> Tensor:
+    """[1, M] how far off a model's answers to one client's training samples are; -1 where there is no sample."""
+    found = error(answers(own.task, logits), own.train.y[0], own.classes)[None]
+    return torch.where(own.train.context >= 0, found, -1)
 
 
 def note_errors_again(own: Federation, notes: Notes, seen: Federation, predict: Predict) -> Notes:
-    """Training contexts split anew by the global model of the time, on the data as the last phase sees them."""
-    wrong = is_wrong(own.task, predict(seen.train.x[0]), own.train.y[0])
-    return {**notes, CONTEXT: split_context(own.train.context, wrong[None])}
+    """How the global model of the time errs, on the data as the last phase sees them."""
+    return {**notes, ERRORS: _errors(own, predict(seen.train.x[0]))}
 
 
 def inferred_view(settings: ContextSettings, federation: Federation, notes: Notes) -> Federation:
-    """The data with training contexts as noted, and held-out data sorted."""
+    """The data with training contexts split as noted, and held-out data sorted."""
     return dataclasses.replace(
         federation,
-        train=federation.train._replace(context=notes[CONTEXT]),
+        train=federation.train._replace(context=_split(settings, federation, notes[ERRORS])),
         contexts=2 * federation.contexts if settings.use == "balance" else federation.contexts,
         split=settings.use,
         even_classes=settings.even_classes,
         inferred=_sorted_validation(settings, federation, notes[HELD_OUT_WRONG]),
     )
+
+
+def _split(settings: ContextSettings, federation: Federation, errors: Tensor) -> Tensor:
+    """Training contexts: by what the reference model said where it is discounted, else by whether it was right."""
+    given = federation.train.context
+    if settings.infer == "soft":
+        return errors
+    if settings.use == "discount":
+        return split_context(given, errors, federation.classes)
+    return split_context(given, errors > 0)
 
 
 def _sorted_validation(settings: ContextSettings, federation: Federation, wrong: Tensor) -> dict[str, Split]:
@@ -121,7 +138,7 @@ def sorted_names(settings: ContextSettings) -> list[str]:
 def wrong_shares(notes: Notes) -> dict[str, Any]:
     """The share of a client's training samples that the reference model gets wrong: one number per client."""
     shares = []
-    for row in notes[CONTEXT]:
+    for row in notes[ERRORS]:
         real = row[row >= 0]
-        shares.append(float((real if real.is_floating_point() else (real % 2).float()).mean()))
+        shares.append(float((real if real.is_floating_point() else (real > 0).float()).mean()))
     return {"reference": {"wrong": [round(share, 4) for share in shares]}}

@@ -82,8 +82,6 @@ def check_preparation(settings: ContextSettings, data: Described, model: ModelSe
         return
     if data.task == "regression":
         raise UserError("contexts.infer: a regression has no right and wrong answers to split samples by.")
-    if settings.use == "discount" and data.task != "binary":
-        raise UserError('contexts.use = "discount" takes a binary label; use = "balance" takes any.')
     if settings.infer == "soft" and data.contexts > 1:
         raise UserError('contexts.infer = "soft" splits clients that have one context each; use "hard".')
     if settings.even_classes and data.task != "binary":

@@ -19,7 +19,7 @@ from torch import Tensor
 from perinvfl.algorithms.recommended import Recommended, reference
 from perinvfl.data.federation import Federation, Split
 from perinvfl.data.images import AS_IT_IS, without_middle
-from perinvfl.learning.shortcut import offsets, split_context
+from perinvfl.learning.shortcut import answers, error, known, split_context
 from perinvfl.learning.slopes import SCALE, summaries, zero_sums
 from perinvfl.learning.training import Training
 from perinvfl.learning.variation import Variation, find_answer, find_variation
@@ -146,7 +146,7 @@ def _sides_view(federation: Federation, notes: Notes) -> Federation:
             along = summaries(data.x[client]) @ lens[2].double()
             real = data.context[client] >= 0
             side[client] = (along > along[real].mean()).float()
-    classes = max(federation.outputs, 2)
+    classes = federation.classes
     label = data.y.long().clamp(0, classes - 1)
     context = torch.where(data.context >= 0, data.context * classes + label, -1)
     seen = dataclasses.replace(federation, task="binary", outputs=1, contexts=_cells(federation))
@@ -185,7 +185,7 @@ def _note_answers(hidden: float, own: Federation, notes: Notes, client: int, pre
     """What the reference says now, beside what it said before: [1, M, answers]."""
     seen = _reference_view(hidden, own, notes)
     logits = predict(seen.train.x[0])
-    said = logits.argmax(1) if own.task == "multiclass" else (logits[:, 0] > 0).long()
+    said = answers(own.task, logits)
     before = notes.get(ANSWERS, said.new_zeros(1, len(said), 0))
     return {**notes, ANSWERS: torch.cat([before, said[None, :, None]], 2)}
 
@@ -199,21 +199,34 @@ def _answers_zeros(answers: int, data: Described) -> dict[str, Tensor]:
 
 
 def _answers_view(federation: Federation, notes: Notes) -> Federation:
-    """Answers as columns; of another label than a binary one nothing is asked yet, and they are left empty."""
-    seen, data = _plain_view(federation, notes), federation.train
-    x = notes[ANSWERS].float()
-    if federation.task != "binary":
-        x = torch.zeros_like(x)
-    return dataclasses.replace(seen, task="binary", outputs=1, train=data._replace(x=x, y=data.y.float()))
+    """Answers as columns. Of several classes, each sample once for each: is it that class, was it called so?
+
+    The answers of a regression are not asked about, and left empty.
+    """
+    seen, data, said = _plain_view(federation, notes), federation.train, notes[ANSWERS]
+    if federation.task == "multiclass":
+        each = range(federation.classes)
+        data = Split(
+            torch.cat([said == c for c in each], 1).float(),
+            torch.cat([data.y == c for c in each], 1).float(),
+            torch.cat([data.context for c in each], 1),
+        )
+    else:
+        said = said if federation.task == "binary" else torch.zeros_like(said)
+        data = data._replace(x=said.float(), y=data.y.float())
+    return dataclasses.replace(seen, task="binary", outputs=1, train=data)
 
 
 def _note_choice(certain: bool, own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
     """Which of its answers is to be discounted; -1 for none. certain: the user says that the last one is a shortcut."""
     columns = notes[ANSWERS].float()
-    if certain and own.task == "binary":
-        return {**notes, CHOSEN: torch.tensor([columns.shape[2] - 1])}
-    sums = sums_received(_answers_zeros(columns.shape[2], own), predict, columns[0])
-    chosen = find_answer(sums, is_image(own.shape)) if own.task == "binary" else None
+    if own.task == "regression":
+        chosen = None
+    elif certain:
+        chosen = columns.shape[2] - 1
+    else:
+        sums = sums_received(_answers_zeros(columns.shape[2], own), predict, columns[0])
+        chosen = find_answer(sums, is_image(own.shape), own.classes)
     return {**notes, CHOSEN: torch.tensor([-1 if chosen is None else chosen])}
 
 
@@ -230,7 +243,8 @@ def _note_view(align: Symmetry, own: Federation, notes: Notes, client: int, pred
     """The view in which the model of the first client fits this client's images best; the first keeps its own."""
     seen = _main_view(own, notes)
     data = Split(*(part[0] for part in seen.train))
-    offset = offsets(data.y, data.context, seen.split == "discount", seen.even_classes)
+    labels = data.y, data.context
+    offset = known(*labels, seen.split == "discount", seen.even_classes, seen.classes).offset(*labels)
     best = 0 if client == 0 else best_view(align, data, offset, predict)
     return {**notes, VIEW: torch.tensor([best])}
 
@@ -242,8 +256,8 @@ def _main_view(federation: Federation, notes: Notes) -> Federation:
     chosen = int(notes[CHOSEN][0])
     if chosen < 0:
         return seen
-    wrong = notes[ANSWERS][..., chosen] != federation.train.y.long()
-    context = split_context(federation.train.context, wrong)
+    errors = error(notes[ANSWERS][..., chosen], federation.train.y, federation.classes)
+    context = split_context(federation.train.context, errors, federation.classes)
     return dataclasses.replace(seen, train=seen.train._replace(context=context), split="discount")
 
 

@@ -68,7 +68,6 @@ def test_steps_are_those_of_a_plain_loop(executor: str, samples: int) -> None:
     for _ in range(ROUNDS):
         simulation.round()
 
-    l2 = min(1.0 / samples, 0.01)
     data = [(x[context >= 0], y[context >= 0]) for x, y, context in zip(*federation.train, strict=True)]
     server, own = Adam(), [Adam() for _ in data]
     thetas = [dict(nu) for _ in data]
@@ -79,9 +78,9 @@ def test_steps_are_those_of_a_plain_loop(executor: str, samples: int) -> None:
                 thetas[i], own[i] = dict(nu), Adam()
             way = min(max((round - after) / (ROUNDS - after), 0), 1)
             rate = PERSONAL_STEP * (1 + math.cos(math.pi * way)) / 2 * float(size_of(nu))
-            gradient = gradient_of(thetas[i], x, y, l2, float(algorithm.beta), nu)  # type: ignore[arg-type]
+            gradient = gradient_of(thetas[i], x, y, min(1 / len(x), 0.01), float(algorithm.beta), nu)  # type: ignore[arg-type]
             thetas[i] = own[i].step(thetas[i], gradient, rate)
-        gradients = [gradient_of(nu, x, y, l2) for x, y in data]
+        gradients = [gradient_of(nu, x, y, min(1 / len(x), 0.01)) for x, y in data]
         mean = {name: sum(g[name] for g in gradients) / len(data) for name in nu}
         rate = STEP * (1 + math.cos(math.pi * min(round / after, 1))) / 2 * float(size_of(nu))
         nu = server.step(nu, mean, rate)  # type: ignore[arg-type]

@@ -161,6 +161,21 @@ class Simulation:
                 scores[f"{kind} groups"] = {name: counts[name] for name in self.federation.tests}
         return scores
 
+    def predict_tests(self) -> dict[str, dict[str, Tensor]]:
+        """{"personal" | "global": {test context: [T, N, M, outputs]}} what the models say about the tests."""
+        kinds = [kind for kind in ("personal", "global") if getattr(self.algorithms[0], f"has_{kind}")]
+        found: dict[str, dict[str, list[Tensor]]] = {kind: {name: [] for name in self.tests} for kind in kinds}
+        for first in range(0, self.clients, CLIENT_CHUNK):
+            ids = self.everyone[:, first : first + CLIENT_CHUNK] if self.clients > CLIENT_CHUNK else self.everyone
+            tests = dict(zip(self.tests, self._tests_of(ids), strict=True))
+            for kind in kinds:
+                params = self.models_of(kind, ids)
+                inputs = {id(test.x): test.x for test in tests.values()}  # those that share them are predicted once
+                outputs = {key: self.executor.predict(params, x).cpu() for key, x in inputs.items()}
+                for name, test in tests.items():
+                    found[kind][name].append(outputs[id(test.x)])
+        return {kind: {name: torch.cat(parts, 1) for name, parts in cases.items()} for kind, cases in found.items()}
+
     def training_scores(self) -> Tensor:
         """[T, N] how well the models that clients predict with do on (some of) what they were trained on."""
         samples = self.data.y.shape[-1]

@@ -37,7 +37,7 @@ def _join(folds: list[Run]) -> Run:
         events.append(broken)
     elif all(run.finished for run in folds):
         events.append(folds[-1].events[-1])
-    return Run(_hardest(folds).folder, events)
+    return Run(_hardest(folds).folder, events, tuple(folds))
 
 
 def _hardest(folds: list[Run]) -> Run:

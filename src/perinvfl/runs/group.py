@@ -14,7 +14,7 @@ from perinvfl.core import checkpoint
 from perinvfl.core.files import only_one, write_atomically, writing
 from perinvfl.core.seeding import generator
 from perinvfl.data.constant import constant_fit
-from perinvfl.data.federation import Federation
+from perinvfl.data.federation import Federation, Split
 from perinvfl.engine.environment import environment
 from perinvfl.engine.problems import pick_device
 from perinvfl.engine.program_run import ProgramRun
@@ -29,6 +29,7 @@ from perinvfl.preparation.program import check_preparation
 from perinvfl.runs import events
 from perinvfl.runs.fit import Fit
 from perinvfl.runs.found_words import found_in_words
+from perinvfl.runs.predictions import VALIDATION, Predictions, collect, write_predictions
 from perinvfl.runs.progress import Progress
 from perinvfl.runs.records import CHECKPOINT, Event, Writer, run_id
 from perinvfl.runs.trial import Trial
@@ -225,9 +226,11 @@ class TrialGroup:
         peak = torch.cuda.max_memory_allocated() if simulation.device.type == "cuda" else 0
         seconds = time.perf_counter() - self.began
         fits = simulation.training_scores().mean(1).tolist() if len(self.broken) < len(self.trials) else []
+        outputs = simulation.predict_tests() if fits else {}
         for t, writer in enumerate(self.writers):
             if t not in self.broken:
                 data = self.trials[t].federation()
+                write_predictions(writer.path.parent, predictions_at(simulation, data, outputs, t))
                 fit = Fit(fits[t], constant_fit(data), data.task == "regression")
                 writer.write(**events.end_event(simulation.rounds_done, seconds, peak, training=fit.as_fields()))
                 if not fit.better:
@@ -256,6 +259,16 @@ def start_of(trial: Trial, federation: Federation, model: Model, experiment: str
         parameters=shapes_checksum(model.init(generator(trial.seed, "weights"))),
         **further,
     )
+
+
+def predictions_at(
+    simulation: Simulation, federation: Federation, outputs: dict[str, dict[str, torch.Tensor]], t: int
+) -> Predictions:
+    """What the models of one trial say about its held-out samples, to keep."""
+    kept = [*federation.tests, *([] if federation.validation is None else [VALIDATION])]
+    of_trial = {kind: {case: cases[case][t] for case in kept} for kind, cases in outputs.items()}
+    tests = {case: Split(*(part[t].cpu() for part in simulation.tests[case])) for case in kept}
+    return collect(federation, simulation.rounds_done, of_trial, tests)
 
 
 def balanced_of(notes: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:

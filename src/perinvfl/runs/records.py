@@ -37,6 +37,7 @@ class Run:
 
     folder: Path
     events: list[Event]
+    folds: tuple["Run", ...] = ()  # where it stands for several, each with another context held out
 
     @property
     def start(self) -> Event:

@@ -22,9 +22,11 @@ from perinvfl.preparation.alignment import views_noted
 from perinvfl.preparation.lens import lens_noted
 from perinvfl.preparation.phases import Notes
 from perinvfl.runs.events import end_event, evaluation_event, prepared_event
-from perinvfl.runs.group import start_of
+from perinvfl.runs.group import predictions_at, start_of
+from perinvfl.runs.predictions import Predictions, write_predictions
 from perinvfl.runs.records import CHECKPOINT, EVENTS, Event, read_run
 from perinvfl.runs.trial import Trial
+from perinvfl.scoring.run_scores import scores_of_predictions
 
 Scores = dict[str, dict[str, float | None]]  # by test context and client; None: the client has no sample of it
 
@@ -114,6 +116,23 @@ class Session:
         self._evaluations.append(evaluation_event(self.rounds_done, self._seconds, risks, scores))
         return kinds[which]
 
+    def scores(self, which: str = "") -> dict[str, Any]:
+        """Every score of the models as they are now, with bootstrap intervals over samples, as plain values.
+
+        As `perinvfl.scoring.run_scores.scores_of_predictions` describes them: by test context, the mean over clients
+        and each client; AUROC, sensitivity and specificity at a threshold chosen on held-out data, and so on.
+        """
+        found = self._predictions()
+        if which and which not in found.of:
+            raise UserError(f'scores("{which}"): {self.trial.label} has {" and ".join(found.of)} models.')
+        return scores_of_predictions(found, self.clients, self.federation.schema.classes, which)
+
+    def _predictions(self) -> Predictions:
+        simulation = self._run.simulation
+        if not simulation.tests:
+            raise UserError("Nothing was held out, so there is nothing to score; predict works.")
+        return predictions_at(simulation, self.federation, simulation.predict_tests(), 0)
+
     def parameters(self, client: str | None = None) -> dict[str, Tensor]:
         """What a client predicts with now; without a client, the global model."""
         return self._run.simulation.model.strip(self._model_of(client))
@@ -168,6 +187,8 @@ class Session:
         if over and not evaluated and self._run.simulation.tests:
             self.evaluate()
             evaluated = True
+        if over and evaluated:
+            write_predictions(folder, self._predictions())
         events += self._evaluations
         if over and evaluated:
             events.append(end_event(self.rounds_done, self._seconds))

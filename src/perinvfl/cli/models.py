@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from perinvfl.cli.options import Format, TextOrJson
+from perinvfl.cli.options import Format, Method, Seed, TextOrJson, pick_of
 from perinvfl.core.naming import find_client
 from perinvfl.errors import UserError
 from perinvfl.terminal.tables import show_diagnosis, wide_console
@@ -19,7 +19,9 @@ class ModelFormat(StrEnum):
     pt2 = "pt2"
 
 
-RunFolder = Annotated[Path, typer.Argument(help="Folder of one run, such as runs/demo/perinvfl-seed0-....")]
+RunFolder = Annotated[
+    Path, typer.Argument(help="Folder with runs, such as runs/demo; --method and --seed say which one.")
+]
 Client = Annotated[str | None, typer.Option("--client", help="The client, by name or by number counted from 1.")]
 Shared = Annotated[bool, typer.Option("--global", help="The model that all clients share, instead of a personal one.")]
 
@@ -28,6 +30,8 @@ def export(
     run: RunFolder,
     client: Client = None,
     shared: Shared = False,
+    method: Method = None,
+    seed: Seed = None,
     format: Annotated[
         ModelFormat | None, typer.Option("--format", help="File format; by default that of the file's name, else onnx.")
     ] = None,
@@ -48,7 +52,7 @@ def export(
         raise UserError(f"{out}: the name of a model in the format {form} must end in .{form}.")
     if client is not None and shared:
         raise UserError("--client and --global exclude each other; give one of them.")
-    opened = open_run(run)
+    opened = open_run(run, pick_of(method, seed))
     which = _which(opened.clients, client, shared)
     described, module = describe(opened, which, shared)
     stem = "global" if shared else f"client-{which + 1}"
@@ -61,13 +65,17 @@ def export(
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="File made by export, or the folder of a run.")],
+    model: Annotated[
+        Path, typer.Argument(help="File made by export, or a folder with runs; --method and --seed say which one.")
+    ],
     input: Annotated[
         Path, typer.Argument(help="Samples: a table, an array x in .npz or .safetensors, or a folder of photographs.")
     ],
     out: Annotated[Path | None, typer.Option("-o", "--out", help=".csv or .npz; by default CSV on the screen.")] = None,
     client: Client = None,
     shared: Shared = False,
+    method: Method = None,
+    seed: Seed = None,
 ) -> None:
     """Predict the samples of a file with an exported model, or with a client's model of a run."""
     from perinvfl.export.formats import Predictor, read_model
@@ -77,11 +85,13 @@ def predict(
     from perinvfl.runs.loaded import open_run
 
     if model.is_dir():
-        opened = open_run(model)
+        opened = open_run(model, pick_of(method, seed))
         predictor = Predictor(*describe(opened, _which(opened.clients, client, shared), shared))
     else:
-        if client is not None or shared:
-            raise UserError(f"--client and --global go with a run's folder; {model} holds one model.")
+        if client is not None or shared or method or seed:
+            raise UserError(
+                f"--client, --global, --method and --seed go with a folder of runs; {model} holds one model."
+            )
         predictor = read_model(model)
     x, files = read_input(input, predictor.description)
     found = answer(predictor, x)
@@ -92,11 +102,12 @@ def predict(
         print(out)
 
 
-def diagnose(run: RunFolder, format: Format = TextOrJson.text) -> None:
+def diagnose(run: RunFolder, format: Format = TextOrJson.text, method: Method = None, seed: Seed = None) -> None:
     """Tell each client what its model relies on: risk and calibration by context, invariance, shortcuts, shift."""
     from perinvfl.diagnose import diagnose as look
+    from perinvfl.runs.picking import single_run
 
-    found = look(run)
+    found = look(single_run(run, pick_of(method, seed)).folder)
     if format is TextOrJson.json:
         print(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
     else:

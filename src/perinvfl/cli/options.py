@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from perinvfl.errors import UserError
+from perinvfl.runs.picking import Pick
 
 
 class TextOrJson(StrEnum):
@@ -29,10 +30,19 @@ Out = Annotated[Path, typer.Option("--out", help="Folder for the records, with a
 DataRoot = Annotated[
     Path | None, typer.Option("--data-root", help="Folder of the official idx files, instead of the embedded images.")
 ]
+NO_RULE = (
+    "--rule {rule}: a rule chooses among the settings of a search, and {place} holds none; "
+    "leave it out, or make a search with `perinvfl sweep`."
+)
 Rule = Annotated[
     str,
     typer.Option("--rule", help="Selection rule of a published table; by default the one that the table is about."),
 ]
+Method = Annotated[
+    list[str] | None,
+    typer.Option("--method", help="Only runs of this method, as tables call it; may be given several times."),
+]
+Seed = Annotated[list[int] | None, typer.Option("--seed", help="Only runs with this seed; may be given several times.")]
 Format = Annotated[TextOrJson, typer.Option("--format", help="Text for people, JSON for programs.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print progress and the table as JSON, one object per line.")]
@@ -48,6 +58,10 @@ class ProgressOptions:
     quiet: bool = False
     json: bool = False
     trackers: tuple[str, ...] = ()
+
+
+def pick_of(method: list[str] | None, seed: list[int] | None) -> Pick:
+    return Pick(tuple(method or ()), tuple(seed or ()))
 
 
 def progress_options(quiet: bool, json: bool, track: list[Tracker] | None) -> ProgressOptions:

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perinvfl.cli.options import Rule
+from perinvfl.cli.options import NO_RULE, Method, Rule, Seed, pick_of
+from perinvfl.errors import UserError
 from perinvfl.results.search_records import default_rule, published_folders, read_published
+from perinvfl.runs.picking import Pick
 from perinvfl.runs.records import find_runs
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ def plot(
         typer.Option("--out", help="Folder for the figures; by default figures/ in FOLDER, or beside a packed file."),
     ] = None,
     rule: Rule = "",
+    method: Method = None,
+    seed: Seed = None,
 ) -> None:
     """Draw figures of finished runs or of a published table as SVG, PNG and a page that works offline.
 
@@ -40,19 +44,23 @@ def plot(
     from perinvfl.plots.files import write_chart  # an extra, and slow to import
 
     beside = folder if folder.is_dir() else folder.parent
-    for stem, chart in _charts(folder, kind.value, rule).items():
+    for stem, chart in _charts(folder, kind.value, rule, pick_of(method, seed)).items():
         for path in write_chart(chart, (out or beside / "figures") / stem):
             print(path)
 
 
-def _charts(folder: Path, kind: str, rule: str) -> dict[str, "alt.TopLevelMixin"]:
+def _charts(folder: Path, kind: str, rule: str, pick: Pick) -> dict[str, "alt.TopLevelMixin"]:
     """The charts by the names of their files."""
     from perinvfl.plots.charts import make_charts, published_charts
 
     published = published_folders(folder)
     if not published:
-        runs = find_runs(folder)
+        if rule:
+            raise UserError(NO_RULE.format(rule=rule, place=folder))
+        runs = pick.among(find_runs(folder))
         return {f"{runs[0].start['experiment']}-{name}": chart for name, chart in make_charts(runs, kind).items()}
+    if pick:
+        raise UserError(f"--method and --seed choose among your own runs; {folder} is a published table.")
     charts = {}
     for name, place in published.items():
         records = read_published(place)

@@ -37,9 +37,9 @@ def showing_progress(
             yield Several([Lines(print_line), *tracking])
 
 
-def print_json_table(runs: list[Run], out: Path) -> None:
+def print_json_table(runs: list[Run], out: Path, **more: object) -> None:
     """The last of the JSON lines."""
-    done = {"event": "done", "records": str(out), "table": as_json(make_table(runs))}
+    done = {"event": "done", "records": str(out), "table": as_json(make_table(runs)), **more}
     print_line(json.dumps(done, ensure_ascii=False, separators=(",", ":")))
 
 

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from perinvfl.cli.options import Method, Seed, pick_of
+
 
 def report(
     places: Annotated[
@@ -15,10 +17,12 @@ def report(
     diagnose: Annotated[
         bool, typer.Option("--diagnose", help="Diagnose one run of each method; else only runs whose folder is named.")
     ] = False,
+    method: Method = None,
+    seed: Seed = None,
 ) -> None:
     """Write one page that works offline: charts, numbers, clients, settings, diagnosis. Nothing is trained."""
     from perinvfl.core.files import write_atomically
     from perinvfl.report import gather, render_page
 
-    write_atomically(out, render_page(gather(places, diagnose)).encode())
+    write_atomically(out, render_page(gather(places, diagnose, pick_of(method, seed))).encode())
     print(out)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,11 +17,16 @@ from perinvfl.cli.options import (
     Track,
     progress_options,
 )
+from perinvfl.cli.progress import print_json_table, showing_progress
+from perinvfl.core.files import write_atomically
+from perinvfl.core.toml_text import toml_text
 from perinvfl.errors import UserError
+from perinvfl.results.ranking import best_experiment, rank, ranking_json, ranking_text
+from perinvfl.results.selection import RULES, rule_named
 from perinvfl.results.table import make_table
 from perinvfl.runs.presets import preset_file
-from perinvfl.runs.records import read_run
-from perinvfl.terminal.tables import show_table, wide_console
+from perinvfl.runs.records import Run, read_run
+from perinvfl.terminal.tables import show_table, show_text, wide_console
 
 if TYPE_CHECKING:
     from perinvfl.runs.experiment import Experiment
@@ -45,7 +50,7 @@ def run(
     if (file is None) == (not preset):
         raise UserError("Give one of FILE and --preset NAME; `perinvfl list` shows the presets.")
     experiment = read_experiment(file or preset_file(preset), _overrides(set, data_root))
-    _train_and_show(experiment, out, progress_options(quiet, json, track), most_together=1)
+    _train_and_show(experiment, out, progress_options(quiet, json, track))
 
 
 def sweep(
@@ -54,6 +59,13 @@ def sweep(
     set: Set = None,
     out: Out = Path("runs"),
     data_root: DataRoot = None,
+    rule: Annotated[
+        str,
+        typer.Option(
+            "--rule",
+            help=f"How settings are ranked: {', '.join(RULES)}; by default one that looks at no test result.",
+        ),
+    ] = "",
     search_seed: Annotated[int, typer.Option("--search-seed", help="Seed of the random search.")] = 0,
     together: Annotated[
         int, typer.Option("--together", min=1, help="Most trials to train as one program, on a GPU.")
@@ -62,16 +74,51 @@ def sweep(
     json: Json = False,
     track: Track = None,
 ) -> None:
-    """Random search over the ranges that `perinvfl list` shows; settings named in FILE stay as they are."""
+    """Random search over the ranges that `perinvfl list` shows; settings named in FILE stay as they are.
+
+    Ends with the settings ranked by a rule, and writes the best as best.toml, an experiment file.
+    """
     from perinvfl.engine.simulation import pick_device
-    from perinvfl.runs.experiment import read_experiment
+    from perinvfl.runs.experiment import read_experiment, read_table
     from perinvfl.runs.search import search
 
-    experiment = search(read_experiment(file, _overrides(set, data_root)), trials, search_seed)
+    if rule:
+        rule_named(rule)  # before anything is trained
+    overrides = _overrides(set, data_root)
+    experiment = search(read_experiment(file, overrides), trials, search_seed)
     experiment = dataclasses.replace(experiment, name=f"{experiment.name}-sweep")
     # On a CPU one run already fills the cores, and trials on their own can be resumed on their own.
     on_gpu = pick_device(experiment.trials[0].training.device).type == "cuda"
-    _train_and_show(experiment, out, progress_options(quiet, json, track), together if on_gpu else 1)
+    options = progress_options(quiet, json, track)
+    runs = _train(experiment, out, options, together if on_gpu else 1)
+    _show_ranking(runs, out / experiment.name, rule, read_table(file, overrides), options)
+
+
+def _show_ranking(runs: list[Run], records: Path, rule: str, table: dict[str, Any], options: ProgressOptions) -> None:
+    """The ranking, and the winner as a file; where nothing was held out to rank by, the plain table and why."""
+    console, best, ranking = wide_console(), records / "best.toml", None
+    try:
+        ranking = rank(runs, rule)
+    except UserError as error:
+        if rule:
+            raise
+        unranked = str(error)
+    if ranking is not None:
+        made = best_experiment(ranking, table, f"{records.name.removesuffix('-sweep')}-best")
+        about = f"# The best of {len(ranking.ranked)} settings by the rule {ranking.rule.name}: {ranking.rule.doc}.\n"
+        write_atomically(best, (about + toml_text(made)).encode())
+    if options.json:
+        more = {"note": unranked} if ranking is None else {"ranking": ranking_json(ranking), "best": str(best)}
+        print_json_table(runs, records, **more)
+    if options.json or options.quiet:
+        return
+    if ranking is None:
+        show_table(console, make_table(runs))
+        console.print(unranked, highlight=False)
+    else:
+        show_text(console, ranking_text(ranking))
+        console.print(f"Best setting: {best}; `perinvfl run {best}` trains it.", highlight=False, soft_wrap=True)
+    console.print(f"Records: {records}", highlight=False)
 
 
 def _overrides(set: list[str] | None, data_root: Path | None) -> list[str]:
@@ -79,16 +126,20 @@ def _overrides(set: list[str] | None, data_root: Path | None) -> list[str]:
     return [*(set or []), *root]
 
 
-def _train_and_show(experiment: "Experiment", out: Path, options: ProgressOptions, most_together: int) -> None:
-    from perinvfl.cli.progress import print_json_table, showing_progress
+def _train(experiment: "Experiment", out: Path, options: ProgressOptions, most_together: int) -> list[Run]:
     from perinvfl.runs.train import train
 
-    console, records = wide_console(), out / experiment.name
-    with showing_progress(options, experiment, records, console) as watch:
+    records = out / experiment.name
+    with showing_progress(options, experiment, records, wide_console()) as watch:
         folders = train(experiment, records, watch, most_together)
     runs = [run for run in map(read_run, folders) if run is not None]
     if all(run.broken is not None for run in runs):
         raise UserError("Every run diverged; smaller learning rates usually help.")
+    return runs
+
+
+def _train_and_show(experiment: "Experiment", out: Path, options: ProgressOptions) -> None:
+    runs, records, console = _train(experiment, out, options, most_together=1), out / experiment.name, wide_console()
     if options.json:
         print_json_table(runs, records)
     if options.json or options.quiet:

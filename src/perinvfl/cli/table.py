@@ -3,22 +3,24 @@
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
+from perinvfl.cli.options import NO_RULE, Method, Seed, pick_of
 from perinvfl.errors import UserError
+from perinvfl.results.ranking import Ranking, is_search, rank, ranking_json, ranking_text
 from perinvfl.results.render import render, render_text
-from perinvfl.results.search_records import default_rule, published_folders, read_published
+from perinvfl.results.scores import has_groups
+from perinvfl.results.search_records import SearchRecords, default_rule, published_folders, read_published
 from perinvfl.results.selection import RULES
-from perinvfl.results.table import make_table, published_table, several_tables
+from perinvfl.results.table import Table, make_table, published_table, several_tables
 from perinvfl.results.worlds import BOUND, WorldRecords, read_worlds, worlds_folder
 from perinvfl.results.worlds_table import as_json, full_text, summary_text
-from perinvfl.runs.records import find_runs
+from perinvfl.runs.records import Run, find_runs
 from perinvfl.terminal.tables import show_table, show_text, wide_console
 
-if TYPE_CHECKING:
-    from perinvfl.learning.groups import Score
+GROUPED = ("accuracy", "balanced", "worst-group")
 
 
 class FileFormat(StrEnum):
@@ -32,6 +34,14 @@ class ScoreName(StrEnum):
     accuracy = "accuracy"
     balanced = "balanced"
     worst_group = "worst-group"
+    auroc = "auroc"
+    average_precision = "average-precision"
+    sensitivity = "sensitivity"
+    specificity = "specificity"
+    brier = "brier"
+    calibration_error = "calibration-error"
+    r2 = "r2"
+    mae = "mae"
 
 
 def table(
@@ -45,7 +55,8 @@ def table(
         str,
         typer.Option(
             "--rule",
-            help=f"Selection rule of a published table: {', '.join(RULES)}; by default the one the table is about.",
+            help=f"Selection rule of a published table or a search: {', '.join(RULES)}; by default the one that the "
+            "table is about, or one that looks at no test result.",
         ),
     ] = "",
     format: Annotated[
@@ -55,34 +66,81 @@ def table(
         ScoreName | None,
         typer.Option(
             "--score",
-            help="Score of each test case, where tests have groups; by default accuracy, or balanced where several "
-            "tables are shown at once.",
+            help="Score of each test case; by default accuracy (mean squared error of a regression), or balanced where "
+            "several tables are shown at once. Others than accuracy, and intervals, need runs that keep predictions, "
+            "or tests with groups.",
         ),
     ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="Of worlds, one row for each world instead of each method.")
     ] = False,
+    method: Method = None,
+    seed: Seed = None,
 ) -> None:
     """Show the table of finished runs, or a published one. Nothing is trained."""
-    worlds = worlds_folder(place)
+    pick, worlds = pick_of(method, seed), worlds_folder(place)
     if worlds is not None:
+        _refuse(place, {"--rule": rule, "--score": score, "--method": method, "--seed": seed})
         _show_worlds(read_worlds(worlds), format, full)
         return
     if full:
         raise UserError(f"--full is for the table of worlds; {place} is another one.")
     published = {name: read_published(folder) for name, folder in published_folders(place).items()}
-    shown: Score = score.value if score else "balanced" if len(published) > 1 else "accuracy"
-    if not published:
-        made = make_table(find_runs(place), shown)
-    elif len(published) == 1:
-        records = next(iter(published.values()))
-        made = published_table(records, rule or default_rule(records), shown)
+    if published:
+        _refuse(place, {"--method": method, "--seed": seed})
+        made = _published(place.name, published, rule, score.value if score else "")
     else:
-        made = several_tables(place.name, published, rule or default_rule(*published.values()), shown)
+        runs = pick.among(find_runs(place))
+        if is_search(runs) and score is None:
+            _show_search(rank(runs, rule), format)
+            return
+        if rule and is_search(runs):
+            raise UserError("--rule and --score exclude each other here: a rule ranks by what it looks at.")
+        if rule:
+            raise UserError(NO_RULE.format(rule=rule, place=place))
+        made = table_of(runs, score.value if score else "")
     if format is None:
         show_table(wide_console(), made)
     else:
         print(render(made, format.value))
+
+
+def _published(name: str, published: dict[str, SearchRecords], rule: str, score: str) -> Table:
+    shown: Any = score or ("balanced" if len(published) > 1 else "accuracy")
+    if shown not in GROUPED:
+        raise UserError(f"--score {shown}: a published table holds no predictions; it has {', '.join(GROUPED)}.")
+    if len(published) > 1:
+        return several_tables(name, published, rule or default_rule(*published.values()), shown)
+    records = next(iter(published.values()))
+    return published_table(records, rule or default_rule(records), shown)
+
+
+def _refuse(place: Path, given: dict[str, object]) -> None:
+    """An option that means nothing here is not passed over in silence."""
+    for name, value in given.items():
+        if value:
+            raise UserError(f"{name} does not apply to {place}, a published table; leave it out.")
+
+
+def _show_search(ranking: Ranking, format: FileFormat | None) -> None:
+    if format is FileFormat.json:
+        print(json.dumps(ranking_json(ranking), indent=2, ensure_ascii=False))
+    elif format is None:
+        show_text(wide_console(), ranking_text(ranking))
+    else:
+        print(render_text(ranking_text(ranking), format.value))
+
+
+def table_of(runs: list[Run], score: str) -> Table:
+    """Of a score that was asked for, from predictions where there are any; else as recorded."""
+    grouped = any(map(has_groups, runs))
+    if score == "worst-group" or not score or (grouped and score in GROUPED):
+        return make_table(runs, score or "accuracy")  # type: ignore[arg-type]
+    from perinvfl.scoring.score_table import keeps_predictions, score_table  # with numpy
+
+    if score == "accuracy" and not keeps_predictions(runs):
+        return make_table(runs)
+    return score_table(runs, score)
 
 
 def _show_worlds(records: WorldRecords, format: FileFormat | None, full: bool) -> None:

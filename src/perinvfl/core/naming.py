@@ -19,6 +19,16 @@ def name_of(value: Any) -> str:
     return str(value).strip()
 
 
+def one_spelling(names: Sequence[str | int], as_text: bool = False) -> tuple[str | int, ...]:
+    """Names as a run is called by them: 2023 and "2023" are the same.
+
+    >>> one_spelling(["2023", 2022, "007", "north"]), one_spelling([2023], as_text=True)
+    ((2023, 2022, '007', 'north'), ('2023',))
+    """
+    texts = [name_of(name) for name in names]
+    return tuple(text if as_text or not text.isdecimal() or str(int(text)) != text else int(text) for text in texts)
+
+
 def client_names(given: Sequence[str], clients: int) -> list[str]:
     """
     >>> client_names((), 2)

@@ -19,6 +19,7 @@ from perinvfl.results.table import by_setting
 from perinvfl.runs.catalogue import read_catalogue
 from perinvfl.runs.fit import fit_on_record
 from perinvfl.runs.found_words import found_in_words
+from perinvfl.runs.picking import EVERY, Pick
 from perinvfl.runs.records import CHECKPOINT, Event, Run, evaluations_at, find_runs, is_run, read_run
 
 LAST_ROUND = (
@@ -67,7 +68,7 @@ class Taken:
         return evaluations_at(self.runs, self.rounds)
 
 
-def gather(places: Sequence[Path], diagnosed: bool = False) -> dict[str, Any]:
+def gather(places: Sequence[Path], diagnosed: bool = False, pick: Pick = EVERY) -> dict[str, Any]:
     """Sections by benchmark, and the diagnosis of every single run folder (of all with a checkpoint if asked)."""
     sections, loose = [], []
     for place in places:
@@ -75,7 +76,7 @@ def gather(places: Sequence[Path], diagnosed: bool = False) -> dict[str, Any]:
         if published and not is_run(place):
             sections += [_published_section(read_published(folder)) for folder in published.values()]
         else:
-            loose += _runs_at(place)
+            loose += _runs_at(place, pick)
     groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in loose:
         start = run.start
@@ -91,13 +92,14 @@ def gather(places: Sequence[Path], diagnosed: bool = False) -> dict[str, Any]:
     return {"sections": sections, "diagnoses": _diagnoses(places, loose, diagnosed)}
 
 
-def _runs_at(place: Path) -> list[Run]:
+def _runs_at(place: Path, pick: Pick) -> list[Run]:
     if is_run(place):
         run = read_run(place)
         runs = [] if run is None else [run]
     else:
         runs = find_runs(place)
     runs = [run for run in runs if run.start["asked"]["data"].get("leave_out", -1) < 0]
+    runs = pick.among(runs)
     if is_search(runs):
         raise UserError(
             f"{place} holds the trials of a search; a report shows one chosen setting per method; "

@@ -142,11 +142,24 @@ def view(rule: Rule, setting: int, runs: Sequence[Run]) -> Scores | None:
         return None
     of_each = []
     for run in runs:
-        by_round = {event["round"]: rule.score(event, run.spectrum) for event in run.evaluations}
+        by_round = {
+            event["round"]: rule.score(_larger_is_better(run, event), run.spectrum) for event in run.evaluations
+        }
         of_each.append({round: score for round, score in by_round.items() if score is not None})
     common = [round for round in of_each[0] if all(round in scores for scores in of_each)]
     scores = {round: fmean([scores[round] for scores in of_each]) for round in common}
     return Scores(setting, scores, tuple(of_each)) if scores else None
+
+
+def _larger_is_better(run: Run, event: Event) -> Event:
+    """The errors of a regression as negative numbers."""
+    if run.task != "regression":
+        return event
+
+    def turned(cases: Cases) -> Cases:
+        return {case: [None if score is None else -score for score in scores] for case, scores in cases.items()}
+
+    return event | {kind: turned(event[kind]) for kind in ("personal", "global") if kind in event}
 
 
 def choose(views: Sequence[Scores], own_rounds: bool = False) -> Choice:

@@ -11,12 +11,14 @@ from perinvfl.errors import UserError
 from perinvfl.learning.groups import Score
 from perinvfl.results.folds import join_folds
 from perinvfl.results.paper import CASES, published_row
+from perinvfl.results.score_names import MEASURES
 from perinvfl.results.scores import check_score, constant_of, global_average, has_groups, measured_at
 from perinvfl.results.search_records import SearchRecords
 from perinvfl.results.selection import Rule, rule_named
 from perinvfl.runs.records import Run
 
-TITLES = {"accuracy": "accuracy", "balanced": "class-balanced accuracy", "worst-group": "worst-group accuracy"}
+FEW_MARK = "*"  # few samples of a class
+TITLES = {name: measure.title for name, measure in MEASURES.items()} | {"worst-group": "worst-group accuracy"}
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,10 @@ class Row:
         None  # average of the global model of the same runs at the same round, beside personal ones
     )
     benchmark: str = ""  # where a table holds several
-    score: Score = "accuracy"  # what the cases show
+    score: str = "accuracy"  # what the cases show
+    # Of scores from predictions: bootstrap intervals over samples, and cases with few samples of a class at a client.
+    intervals: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    few: tuple[str, ...] = ()
 
     @property
     def values(self) -> list[float]:
@@ -68,7 +73,7 @@ class Table:
     notes: list[str]
 
     @property
-    def score(self) -> Score:
+    def score(self) -> str:
         """What the cases show; where it differs between rows, each says so."""
         shown = {row.score for row in self.rows}
         return shown.pop() if len(shown) == 1 else "accuracy"
@@ -79,17 +84,17 @@ class Table:
 
     @property
     def title(self) -> str:
-        measure = "mean squared error" if self.errors else f"{TITLES[self.score]} in percent"
+        known = MEASURES.get(self.score)
+        measure = TITLES[self.score] + (" in percent" if known is None or known.percent else "")
+        if self.errors and self.score == "accuracy":
+            measure = "mean squared error"
         return f"{self.benchmark}: {measure} by {'context' if self.benchmark in ('file', 'sites') else 'p_test'}"
 
 
 def make_table(runs: list[Run], score: Score = "accuracy") -> Table:
     """One row for each method, in the order of the experiment file, from the last round of every finished run."""
     runs = join_folds(runs)
-    finished = [run for run in runs if run.finished and run.broken is None and run.evaluations]
-    if not finished:
-        raise UserError("There is no finished run here; `perinvfl run FILE.toml` makes one.")
-    _check_alike(finished)
+    finished = finished_runs(runs)
     first = finished[0]
     check_score(first, score)
     spectrum = tuple(first.spectrum)
@@ -97,14 +102,39 @@ def make_table(runs: list[Run], score: Score = "accuracy") -> Table:
     for label, same in by_setting(finished).items():
         rows += _method_rows(label, same, spectrum, score=score)
     beyond = tuple(case for case in rows[0].cases if case not in spectrum)
-    notes = ["Last round, mean over clients and seeds; ± over seeds, in the average over the cases."]
+    notes = [spread_note(finished, spectrum)]
     if first.task == "regression" and first.asked["data"].get("standardise"):
         notes.append("Errors are in units of the label's variance in training.")
-    notes += [run.broken["why"] for run in runs if run.broken is not None]
+    notes += left_out_notes(runs)
+    return Table(first.benchmark, rows, spectrum, beyond, "last round", [*notes, *_group_notes(rows)])
+
+
+def finished_runs(runs: list[Run]) -> list[Run]:
+    """Those that one table can show; folds are joined already."""
+    finished = [run for run in runs if run.finished and run.broken is None and run.evaluations]
+    if not finished:
+        raise UserError("There is no finished run here; `perinvfl run FILE.toml` makes one.")
+    _check_alike(finished)
+    return finished
+
+
+def left_out_notes(runs: list[Run]) -> list[str]:
+    """What a table does not show."""
+    notes = [run.broken["why"] for run in runs if run.broken is not None]
     unfinished = [run for run in runs if not run.finished]
     if unfinished:
         notes.append(f"{len(unfinished)} unfinished runs are left out; the command that began them goes on with them.")
-    return Table(first.benchmark, rows, spectrum, beyond, "last round", [*notes, *_group_notes(rows)])
+    return notes
+
+
+def spread_note(runs: list[Run], spectrum: Sequence[str]) -> str:
+    """What is averaged, and what ± is over."""
+    seeds = max(len(same) for same in by_setting(runs).values())
+    over = [*(["clients"] if runs[0].clients > 1 else []), *([f"{seeds} seeds"] if seeds > 1 else [])]
+    note = "Last round" + (f", mean over {' and '.join(over)}" if over else "")
+    spread = ["over seeds"] if seeds > 1 else []
+    spread += ["in the average over the test contexts"] if len(spectrum) > 1 else []
+    return note + (f"; ± {', '.join(spread)}." if spread else ".")
 
 
 def _check_alike(runs: list[Run]) -> None:

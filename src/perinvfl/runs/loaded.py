@@ -18,7 +18,8 @@ from perinvfl.models import Model, build_model
 from perinvfl.preparation.alignment import in_views, views_noted
 from perinvfl.preparation.lens import in_lens, lens_noted
 from perinvfl.runs.asked import trial_of
-from perinvfl.runs.records import CHECKPOINT, Run, find_runs, read_run
+from perinvfl.runs.picking import EVERY, Pick, single_run
+from perinvfl.runs.records import CHECKPOINT, Run
 from perinvfl.runs.trial import Trial
 
 
@@ -47,22 +48,9 @@ class LoadedRun:
         return params
 
 
-def single_run(place: Path) -> Run:
-    """The run in this folder, or the only one below it."""
-    run = read_run(place)
-    if run is not None:
-        return run
-    found = find_runs(place)
-    if not found:
-        raise UserError(f"{place} holds no run; give the folder of one, such as runs/demo/perinvfl-seed0-....")
-    if len(found) > 1:
-        names = ", ".join(run.folder.name for run in found[:6]) + (", ..." if len(found) > 6 else "")
-        raise UserError(f"{place} holds {len(found)} runs; give the folder of one of them: {names}.")
-    return found[0]
-
-
-def open_run(place: Path) -> LoadedRun:
-    run = single_run(place)
+def open_run(place: Path, pick: Pick = EVERY) -> LoadedRun:
+    """The run in this folder, or the one below it that is meant."""
+    run = single_run(place, pick)
     path = run.folder / CHECKPOINT
     if run.broken is not None:
         raise UserError(f"{run.folder} diverged after round {run.broken['round']}, so it has no model to use.")

@@ -23,7 +23,8 @@ def show_table(console: Console, table: Table) -> None:
     widths = [max(len(line[column]) for line in [header, *(row for _, row in rows)]) + 3 for column in range(columns)]
     if sum(widths) + 1 > console.width:
         # Up to the worst case, and with groups up to the worst group.
-        columns = header.index("Worst case") + 1 + (2 if table.rows[0].by_group else 0)
+        last = "Worst case" if "Worst case" in header else table.spectrum[-1]
+        columns = header.index(last) + 1 + (2 if table.rows[0].by_group else 0)
     shown = RichTable(title=table.title, title_justify="left", expand=False)
     for number, title in enumerate(header[:columns]):
         shown.add_column(title, justify="left" if number == 0 else "right", no_wrap=number > 0)
@@ -31,7 +32,9 @@ def show_table(console: Console, table: Table) -> None:
         if several and data[number] not in data[:number]:
             shown.add_section()
             shown.add_row(data[number], style="bold")
-        shown.add_row(*row[:columns], style={"paper": "dim", "reference": "cyan"}.get(kind))
+        shown.add_row(
+            *(cell.replace("[", r"\[") for cell in row[:columns]), style={"paper": "dim", "reference": "cyan"}.get(kind)
+        )
     console.print(shown)
     if columns < len(header):
         hidden = ", ".join(header[columns:])
@@ -39,10 +42,10 @@ def show_table(console: Console, table: Table) -> None:
             f"Not shown here: {hidden}; a wider terminal or --format md shows all.", style="dim", highlight=False
         )
     for note in table.notes:
-        console.print(note, style="dim", highlight=False)
+        console.print(note, style="dim", highlight=False, markup=False)
 
 
-def show_text(console: Console, text: Text, reference: str) -> None:
+def show_text(console: Console, text: Text, reference: str = "") -> None:
     """A table that is text already. reference: the row that stands out, by its first cell."""
     shown = RichTable(title=text.title, title_justify="left", expand=False)
     for number, title in enumerate(text.header):

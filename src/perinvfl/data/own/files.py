@@ -18,7 +18,7 @@ from torch import Tensor
 
 from perinvfl.core.config import suggest
 from perinvfl.core.hyper import hyper
-from perinvfl.core.naming import name_of
+from perinvfl.core.naming import name_of, one_spelling
 from perinvfl.core.seeding import generator
 from perinvfl.data.constant import constant_scores
 from perinvfl.data.federation import Federation, Schema, Split
@@ -52,6 +52,10 @@ class Division:
     scale: tuple[float, ...] = hyper((), "and what to divide it by", above=0)
     label_mean: float = hyper(0.0, "what to take off a regression's label, where label_scale is given")
     label_scale: float = hyper(0.0, "and what to divide it by; 0: both as in training", least=0)
+
+    def __post_init__(self) -> None:
+        # The folds of leave-one-context-out have always been called by texts.
+        object.__setattr__(self, "test_contexts", one_spelling(self.test_contexts, self.leave_one_context_out))
 
     def check(self, where: str) -> None:
         if self.test_share + self.holdout >= 1:
@@ -95,6 +99,9 @@ class FileSettings(Division, Source):
     unnamed = ("path",)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        for key in ("exclude_clients", "classes"):
+            object.__setattr__(self, key, one_spelling(getattr(self, key)))
         if not self.path:
             raise UserError("data.path is missing: name the file or folder that holds the data.")
         path = Path(self.path).expanduser().absolute()

@@ -14,15 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perinvfl.results.sample_scores import BINS, FEW, MEASURES, Floats, Sample, bin_of, confidence, mean_known, ranked
+from perinvfl.results.score_names import MEASURES, measures_for
+from perinvfl.scoring.sample_scores import BINS, FEW, SCORERS, Floats, Sample, bin_of, confidence, mean_known, ranked
 
 LEVEL = 0.95  # of intervals
 RESAMPLES, FEWEST_RESAMPLES, MOST_DRAWS = 1000, 200, 20_000_000  # fewer where there are many samples
 AT_ONCE = 2_000_000  # weights in memory
-
-
-def measures_for(task: str) -> list[str]:
-    return [name for name, measure in MEASURES.items() if measure.regression == (task == "regression")]
 
 
 def scores(sample: Sample, threshold: float = 0.5, names: Sequence[str] = ()) -> dict[str, float | None]:
@@ -34,7 +31,7 @@ def scores(sample: Sample, threshold: float = 0.5, names: Sequence[str] = ()) ->
     for name in names or measures_for(sample.task):
         value = math.nan
         if len(sample):
-            value = float(MEASURES[name].scorer(sample, np.ones((1, len(sample))), threshold)[0])
+            value = float(SCORERS[name](sample, np.ones((1, len(sample))), threshold)[0])
         found[name] = None if math.isnan(value) else value
     return found
 
@@ -88,7 +85,7 @@ def _resampled_scores(
     for first in range(0, resamples, at_once):
         weights = _resampled(source, len(sample), min(at_once, resamples - first))
         for name in known:
-            parts[name].append(MEASURES[name].scorer(sample, weights, threshold))
+            parts[name].append(SCORERS[name](sample, weights, threshold))
     return {name: np.concatenate(values) for name, values in parts.items()}
 
 

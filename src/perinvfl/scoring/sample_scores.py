@@ -179,37 +179,15 @@ def _mae(sample: Sample, weights: Floats, threshold: float) -> Floats:
     return _share(weights, np.abs(sample.labels - sample.outputs[:, 0]))
 
 
-@dataclass(frozen=True)
-class Measure:
-    name: str  # as `--score` takes it
-    title: str
-    doc: str
-    scorer: Scorer
-    percent: bool = False
-    larger_is_better: bool = True
-    regression: bool = False
-    moved: bool = False  # samples that repeat make it worse: its interval is moved back to its value
-
-
-MEASURES = {
-    measure.name: measure
-    for measure in (
-        Measure("accuracy", "accuracy", "share of right answers", _accuracy, percent=True),
-        Measure("balanced", "class-balanced accuracy", "mean of each class's accuracy", _balanced, percent=True),
-        Measure("auroc", "AUROC", "how often the higher of two scores is the right one's; 0.5 is chance", _auroc),
-        Measure("average-precision", "average precision", "area under precision and recall", _average_precision),
-        Measure("sensitivity", "sensitivity", "share of the second class called so", _sensitivity, percent=True),
-        Measure("specificity", "specificity", "share of the first class called so", _specificity, percent=True),
-        Measure("brier", "Brier score", "mean squared error of probabilities", _brier, larger_is_better=False),
-        Measure(
-            "calibration-error",
-            "calibration error",
-            "mean distance of predicted probability and observed frequency, in ten bins",
-            _calibration,
-            larger_is_better=False,
-            moved=True,
-        ),
-        Measure("r2", "R²", "share of the label's variance that is explained", _r2, regression=True),
-        Measure("mae", "mean absolute error", "in the label's unit", _mae, larger_is_better=False, regression=True),
-    )
+SCORERS: dict[str, Scorer] = {
+    "accuracy": _accuracy,
+    "balanced": _balanced,
+    "auroc": _auroc,
+    "average-precision": _average_precision,
+    "sensitivity": _sensitivity,
+    "specificity": _specificity,
+    "brier": _brier,
+    "calibration-error": _calibration,
+    "r2": _r2,
+    "mae": _mae,
 }

@@ -9,19 +9,19 @@ import numpy as np
 
 from perinvfl.core.naming import class_names, client_names
 from perinvfl.errors import UserError
-from perinvfl.results.measures import (
+from perinvfl.results.score_names import MEASURES, measures_for
+from perinvfl.runs.predictions import VALIDATION, Predictions, read_predictions
+from perinvfl.runs.records import Run
+from perinvfl.scoring.measures import (
     Threshold,
     calibration_bins,
     choose_threshold,
     confusion_at,
     intervals,
     mean_scores,
-    measures_for,
     scores,
 )
-from perinvfl.results.sample_scores import FEW, MEASURES, Sample
-from perinvfl.runs.predictions import VALIDATION, Predictions, read_predictions
-from perinvfl.runs.records import Run
+from perinvfl.scoring.sample_scores import Sample
 
 MISSING = (
     "{run} holds no predictions of single samples, from which this score is computed: they stay at the sites of a "
@@ -165,6 +165,3 @@ def check_measure(name: str, task: str) -> None:
         known = ", ".join(measures_for(task))
         what = "of numbers" if MEASURES[name].regression else "of classes"
         raise UserError(f"--score {name} is a score {what}, and this is a {task} task: it has {known}.")
-
-
-__all__ = ["FEW", "check_measure", "mean_of", "predictions_of", "run_scores", "scores_of_predictions", "threshold_of"]

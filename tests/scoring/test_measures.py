@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from perinvfl.results.measures import calibration_bins, choose_threshold, confusion_at, intervals, mean_scores, scores
-from perinvfl.results.sample_scores import MEASURES, Sample
+from perinvfl.results.score_names import MEASURES
+from perinvfl.scoring.measures import calibration_bins, choose_threshold, confusion_at, intervals, mean_scores, scores
+from perinvfl.scoring.sample_scores import SCORERS, Sample
 
 
 def binary(seed: int = 0, n: int = 300, signal: float = 1.0, ties: bool = False) -> Sample:
@@ -69,7 +70,7 @@ def test_the_score_of_a_resample_is_that_of_its_samples(name: str) -> None:
     drawn = np.random.default_rng(3).integers(0, 60, 60)
     weights = np.bincount(drawn, minlength=60).astype(float)[None]
     again = Sample(sample.task, sample.labels[drawn], sample.outputs[drawn])
-    weighted = float(MEASURES[name].scorer(sample, weights, 0.4)[0])
+    weighted = float(SCORERS[name](sample, weights, 0.4)[0])
     assert weighted == pytest.approx(scores(again, 0.4)[name])
 
 
@@ -128,3 +129,7 @@ def test_the_interval_of_every_score_holds_its_value() -> None:
     for name, span in spans.items():
         value = values[name]
         assert span is not None and value is not None and span[0] < value < span[1], name
+
+
+def test_every_score_that_is_named_can_be_computed() -> None:
+    assert list(SCORERS) == list(MEASURES)

@@ -1,0 +1,54 @@
+"""Plain values as TOML: the standard library reads it and does not write it."""
+
+import json
+import re
+from typing import Any
+
+
+def toml_value(value: Any) -> str:
+    """
+    >>> toml_value(["a", 1, True, {"from": 0.1, "to": 10}])
+    '["a", 1, true, {from = 0.1, to = 10}]'
+    """
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_key(key)} = {toml_value(part)}" for key, part in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(toml_value, value)) + "]"
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def toml_text(table: dict[str, Any]) -> str:
+    """A table whose own tables become [part], and lists of tables [[part]].
+
+    >>> print(toml_text({"name": "x", "data": {"path": "a.csv"}, "algorithm": [{"name": "ditto"}]}), end="")
+    name = "x"
+    <BLANKLINE>
+    [data]
+    path = "a.csv"
+    <BLANKLINE>
+    [[algorithm]]
+    name = "ditto"
+    """
+    parts = {key: value for key, value in table.items() if isinstance(value, dict)}
+    several = {key: value for key, value in table.items() if _is_tables(value)}
+    lines = [f"{_key(key)} = {toml_value(value)}" for key, value in table.items() if key not in {**parts, **several}]
+    for key, part in parts.items():
+        lines += ["", f"[{_key(key)}]", *_settings(part)]
+    for key, entries in several.items():
+        for entry in entries:
+            lines += ["", f"[[{_key(key)}]]", *_settings(entry)]
+    return "\n".join(lines) + "\n"
+
+
+def _settings(part: dict[str, Any]) -> list[str]:
+    return [f"{_key(key)} = {toml_value(value)}" for key, value in part.items()]
+
+
+def _is_tables(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(entry, dict) for entry in value)
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key, ensure_ascii=False)

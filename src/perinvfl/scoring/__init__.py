@@ -1,0 +1,1 @@
+"""Scores of single predictions, with intervals over samples, in numpy: what runs kept is read, nothing is trained."""

@@ -202,7 +202,7 @@ def test_mistakes_are_one_sentence(run: Path, tmp_path: Path, capsys: pytest.Cap
         "in the format pt2 must end in .pt2": ["export", run, "--client", "1", "--format", "pt2", "-o", "m.onnx"],
         "--client and --global exclude each other": ["export", run, "--client", "1", "--global"],
         "holds no run": ["export", tmp_path, "--client", "1"],
-        "--client and --global go with a run's folder": ["predict", model, table, "--client", "1"],
+        "--method and --seed go with a folder of runs": ["predict", model, table, "--client", "1"],
     }
     for sentence, arguments in cases.items():
         capsys.readouterr()

@@ -13,7 +13,7 @@ from perinvfl.runs.records import Run
 
 def run(events: list[dict[str, object]], broken: bool = False) -> Run:
     end: dict[str, object] = {"event": "broken" if broken else "end", "round": 99}
-    return Run(Path("run"), [{"event": "start", "spectrum": ["0.1", "0.9"]}, *events, end])
+    return Run(Path("run"), [{"event": "start", "task": "binary", "spectrum": ["0.1", "0.9"]}, *events, end])
 
 
 def evaluation(round: int, validation: float, tests: dict[str, float]) -> dict[str, object]:

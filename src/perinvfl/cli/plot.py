@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perinvfl.cli.options import NO_RULE, Method, Rule, Seed, pick_of
+from perinvfl.cli.options import Method, Rule, Seed, pick_of
 from perinvfl.errors import UserError
 from perinvfl.results.search_records import default_rule, published_folders, read_published
 from perinvfl.runs.picking import Pick
@@ -56,7 +56,10 @@ def _charts(folder: Path, kind: str, rule: str, pick: Pick) -> dict[str, "alt.To
     published = published_folders(folder)
     if not published:
         if rule:
-            raise UserError(NO_RULE.format(rule=rule, place=folder))
+            raise UserError(
+                f"--rule {rule} is for figures of a published table; those of your own runs show all of them. "
+                "`perinvfl table FOLDER --rule` ranks the settings of a search."
+            )
         runs = pick.among(find_runs(folder))
         return {f"{runs[0].start['experiment']}-{name}": chart for name, chart in make_charts(runs, kind).items()}
     if pick:

@@ -16,6 +16,7 @@ from perinvfl.learning.shortcut import answers, error, soft_shares, split_contex
 from perinvfl.learning.training import Training
 from perinvfl.preparation.phases import Notes, Predict
 from perinvfl.preparation.settings import ContextSettings
+from perinvfl.preparation.twins import Twins, in_halves, never_seen
 
 RIGHT, WRONG = "validation right", "validation wrong"
 # The names of the notes: how the reference model errs in each training sample (or EIIL's share), and where it does in
@@ -25,7 +26,7 @@ PADDING = {ERRORS: -1, HELD_OUT_WRONG: False}
 
 
 def reference_algorithm(settings: ContextSettings) -> FedAvg:
-    return FedAvg(
+    return (Twins if settings.infer == "xrm" else FedAvg)(
         learning_rate=1.0,
         server_optimizer="adam",
         server_learning_rate=settings.reference_rate,
@@ -39,7 +40,8 @@ def reference_training(settings: ContextSettings, training: Training) -> Trainin
 
 def reference_view(settings: ContextSettings, federation: Federation, notes: Notes) -> Federation:
     """What the reference model is trained on."""
-    return bare(shown(settings, federation))
+    seen = bare(shown(settings, federation))
+    return in_halves(seen) if settings.infer == "xrm" else seen
 
 
 def bare(federation: Federation) -> Federation:
@@ -70,10 +72,13 @@ def note_errors(settings: ContextSettings, own: Federation, notes: Notes, client
         real = train.context[0] >= 0
         errors[0, real] = soft_shares(own.task, logits[real], train.y[0, real], settings.soft_steps)
     else:
-        errors = _errors(own, logits)
+        errors = _errors(own, never_seen(logits) if settings.infer == "xrm" else logits)
     wrong = torch.zeros((1, 0), dtype=torch.bool)
     if own.validation is not None and seen.validation is not None:
-        wrong = (answers(own.task, predict(seen.validation.x[0])) != own.validation.y[0])[None]
+        logits = predict(seen.validation.x[0])
+        if settings.infer == "xrm":  # which neither twin has learned
+            logits = torch.stack(logits.chunk(2, 1)).mean(0)
+        wrong = (answers(own.task, logits) != own.validation.y[0])[None]
     return {**notes, ERRORS: errors, HELD_OUT_WRONG: wrong}
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from perinvfl.algorithms.base import Algorithm
 from perinvfl.data.federation import Federation, Task
 from perinvfl.learning.training import Training
-from perinvfl.models import Model, ModelSettings
+from perinvfl.models import Model, ModelSettings, Precision
 
 # What clients noted for themselves, by name, each tensor with a client axis [N, ...] (N = 1 at a client). Notes never
 # leave a client; they are kept with its state, so that what was found is never worked out again.
@@ -57,8 +57,8 @@ class Phase:
     # What a client notes when the phase is over: (own data as given, own notes so far, its number, predict) -> notes.
     note: Callable[[Federation, Notes, int, Predict], Notes] | None = None
     first_alone: bool = False  # only the first client trains
-    # What is trained, made from a description of the data, where it is not the model that was asked for.
-    model: Callable[["Described"], Model] | None = None
+    # What is trained, where it is not the model that was asked for: (description of the data, that model, precision).
+    model: Callable[["Described", ModelSettings | Model, Precision], Model] | None = None
     note_every: int = 0  # rounds after which clients take these notes anew, from the model of the time; 0: at the end
     note_after: tuple[int, ...] = ()  # rounds after which clients take these notes, besides the end
 
@@ -67,7 +67,7 @@ class Phase:
         return self.training.rounds
 
     def model_for(self, data: "Described", asked: ModelSettings | Model) -> ModelSettings | Model:
-        return asked if self.model is None else self.model(data)
+        return asked if self.model is None else self.model(data, asked, self.training.precision)
 
     def training_with(self, samples: int) -> Training:
         """How a phase is carried out by clients of whom the largest has so many samples."""

@@ -25,6 +25,7 @@ from perinvfl.preparation.inferred_contexts import (
 from perinvfl.preparation.phases import Described, Notes, Phase, Predict, Program
 from perinvfl.preparation.recommended import recommended_program
 from perinvfl.preparation.settings import ContextSettings
+from perinvfl.preparation.twins import twin_model
 
 
 def program_of(algorithm: Algorithm, training: Training, settings: ContextSettings) -> Program:
@@ -40,12 +41,15 @@ def program_of(algorithm: Algorithm, training: Training, settings: ContextSettin
         reference_training(settings, training),
         partial(reference_view, settings),
         partial(note_errors, settings),
+        model=twin_model if settings.infer == "xrm" else None,
     )
     phases = [reference]
     if settings.align != "nothing":
         pilot = dataclasses.replace(
             reference,
             name="pilot",
+            algorithm=reference_algorithm(dataclasses.replace(settings, infer="hard")),
+            model=None,
             sees=partial(pilot_view, settings),
             note=partial(note_view, settings),
             first_alone=True,

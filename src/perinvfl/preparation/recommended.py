@@ -23,7 +23,7 @@ from perinvfl.learning.shortcut import answers, error, known, split_context
 from perinvfl.learning.slopes import SCALE, summaries, zero_sums
 from perinvfl.learning.training import Training
 from perinvfl.learning.variation import Variation, find_answer, find_variation
-from perinvfl.models import Model
+from perinvfl.models import Model, ModelSettings, Precision
 from perinvfl.models.lens import make_lens
 from perinvfl.models.symmetry import Symmetry
 from perinvfl.preparation.alignment import VIEW, best_view, in_views, views_noted
@@ -94,11 +94,11 @@ def _cells(data: Described) -> int:
     return data.contexts * max(data.outputs, 2)
 
 
-def _first_model(data: Described) -> Model:
+def _first_model(data: Described, asked: ModelSettings | Model, precision: Precision) -> Model:
     return sums_model(partial(_zeros, data))
 
 
-def _second_model(data: Described) -> Model:
+def _second_model(data: Described, asked: ModelSettings | Model, precision: Precision) -> Model:
     return sums_model(partial(_zeros, data, _cells(data)))
 
 
@@ -190,7 +190,7 @@ def _note_answers(hidden: float, own: Federation, notes: Notes, client: int, pre
     return {**notes, ANSWERS: torch.cat([before, said[None, :, None]], 2)}
 
 
-def _answers_model(answers: int, data: Described) -> Model:
+def _answers_model(answers: int, data: Described, asked: ModelSettings | Model, precision: Precision) -> Model:
     return sums_model(partial(_answers_zeros, answers, data))
 
 

@@ -13,8 +13,10 @@ from perinvfl.models.symmetry import Symmetry
 class ContextSettings:
     """The stage in front of an algorithm."""
 
-    infer: Literal["given", "hard", "soft"] = hyper(
-        "given", "contexts as the data give them, split by whether a reference model is wrong, or by EIIL's shares"
+    infer: Literal["given", "hard", "soft", "xrm"] = hyper(
+        "given",
+        "contexts as the data give them, split by whether a reference model is wrong, by EIIL's shares, or by whether "
+        "XRM's twin models are wrong about samples they have not learned",
     )
     use: Literal["balance", "discount", "judge"] = hyper(
         "balance",
@@ -76,8 +78,10 @@ def read_contexts(mapping: Any, decides: bool = False) -> ContextSettings:
                     f"{' and '.join(KNOWN_BY_USERS)} alone."
                 )
         return made
-    if made.align != "nothing" and made.infer != "hard":
-        raise UserError('contexts.align goes with infer = "hard".')
+    if made.align != "nothing" and made.infer not in ("hard", "xrm"):
+        raise UserError('contexts.align goes with infer = "hard" or "xrm".')
     if mapping and "infer" not in mapping:
-        raise UserError(f'contexts.{next(iter(mapping))} does nothing without contexts.infer = "hard" or "soft".')
+        raise UserError(
+            f'contexts.{next(iter(mapping))} does nothing without contexts.infer = "hard", "soft" or "xrm".'
+        )
     return made

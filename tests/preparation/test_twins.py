@@ -89,21 +89,22 @@ def test_twins_are_two_models_that_replace_each_others_labels(executor: str, tas
         assert row[row >= 0].tolist() == own
 
 
-def test_twins_read_the_shortcut_where_the_shape_tells_more() -> None:
-    """A strong column of noise 0.15, and three that together tell more but are harder: both in every sample."""
+def test_twins_read_the_shortcut_alone_however_long_they_learn() -> None:
+    """A column that is right in 90 of 100, and four that lean to the class: a plain model reads both."""
     source = generator(0, "twins")
     y = (torch.rand(3, 400, generator=source) < 0.5).float()
-    said = torch.where(torch.rand(y.shape, generator=source) < 0.85, y, 1 - y)
-    weak = torch.randn(3, 400, 8, generator=source) + 0.5 * (2 * y - 1)[..., None]
+    said = torch.where(torch.rand(y.shape, generator=source) < 0.9, y, 1 - y)
+    weak = torch.randn(3, 400, 4, generator=source) + 0.35 * (2 * y - 1)[..., None]
     x = torch.cat([weak, 4 * (2 * said - 1)[..., None]], -1)
     data = Split(x, y, torch.zeros(3, 400, dtype=torch.int64))
     federation = Federation("twins", "binary", 1, 1, data, {"same": data}, ("same",))
-    how = ContextSettings(infer="xrm", reference_rounds=100, reference_rate=0.01)
-    run = run_of(federation, "loop", how, ModelSettings(hidden=(8,)))
-    while run.rounds_done < 1:
-        run.round()
-    answers = (y.long() + run.notes[7]["errors"]) % 2
-    assert float((answers == said).float().mean()) > 0.97
+    for rounds in (60, 200):
+        how = ContextSettings(infer="xrm", reference_rounds=rounds, reference_rate=0.01)
+        run = run_of(federation, "loop", how, ModelSettings(hidden=(8,)))
+        while run.rounds_done < 1:
+            run.round()
+        answers = (y.long() + run.notes[7]["errors"]) % 2
+        assert float((answers == said).float().mean()) > 0.97
 
 
 def test_twins_take_no_batch_norm() -> None:

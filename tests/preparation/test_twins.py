@@ -10,12 +10,13 @@ from perinvfl.algorithms import FedAvg
 from perinvfl.core.seeding import generator
 from perinvfl.data.federation import Federation, Split
 from perinvfl.engine.program_run import ProgramRun
+from perinvfl.engine.simulation import Simulation
 from perinvfl.errors import UserError
 from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings
 from perinvfl.preparation.program import program_of
 from perinvfl.preparation.settings import ContextSettings
-from perinvfl.preparation.twins import confident
+from perinvfl.preparation.twins import Twins, confident, in_halves, twin_model
 from tests.preparation.small_contexts import EXECUTORS, small
 
 ROUNDS, RATE = 5, 0.05
@@ -74,14 +75,8 @@ def by_hand(federation: Federation, twins: list[Tensor]) -> list[list[int]]:
 def test_twins_are_two_models_that_replace_each_others_labels(executor: str, task: str, outputs: int) -> None:
     federation = small(task=task, outputs=outputs)
     run = run_of(federation, executor)
-    preparation = run.preparation
-    assert preparation is not None
-    preparation.round()  # begins; the same seed begins alike
-    begun = run_of(federation, executor).preparation
-    assert begun is not None
-    begun.round()
-    simulation = begun._begin()
-    start = {name: leaf[0].double() for name, leaf in simulation.model.strip(simulation.server.params).items()}
+    begun = Simulation([Twins()], [in_halves(federation)], [7], run.training, twin_model(federation, LINEAR, "float32"))
+    start = {name: leaf[0].double() for name, leaf in begun.model.strip(begun.server.params).items()}
     expected = by_hand(federation, [start["first.0.weight"], start["second.0.weight"]])
     while run.rounds_done < 1:
         run.round()

@@ -16,7 +16,7 @@ from torch import Tensor
 from perinvfl.core.tree import Params
 from perinvfl.learning.slopes import SCALE, squared
 
-ALPHA = 0.01  # how often nothing at all would look like this
+ALPHA = 0.003  # how often nothing at all would look like this
 CLIENT_ALPHA = 0.05  # the same between clients, where what half of the columns show counts as nothing
 # Differences of class means, in standard deviations, that a model leans on. Columns that have them are looked at first
 # (so few tests need little correction); between clients they alone are, since weak ones differ by style as well.

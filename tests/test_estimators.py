@@ -98,7 +98,7 @@ def test_mistakes_are_answered() -> None:
     with pytest.raises(UserError, match="one class only"):
         model.fit(given["X"], ["same"] * 40)
     with pytest.raises(UserError, match="row 3"):
-        model.fit(np.where(np.arange(40)[:, None] == 2, np.nan, given["X"]), given["y"])
+        model.fit(np.where(np.arange(40)[:, None] == 2, np.inf, given["X"]), given["y"])
     model.fit(**given)
     with pytest.raises(UserError, match="is not a client"):
         model.predict(given["X"], "c")

@@ -89,9 +89,9 @@ class _Estimator:
         ).run()
         self.clients_ = np.array(federation.client_names)
         self.contexts_ = np.array(federation.schema.contexts)
-        self.n_features_in_ = federation.shape[0]
+        self.n_features_in_ = len(federation.schema.columns)
         if getattr(X, "columns", None) is not None:
-            self.feature_names_in_ = np.array(federation.schema.features, dtype=object)
+            self.feature_names_in_ = np.array(federation.schema.columns, dtype=object)
         return self
 
     def _federation(self, X: Any, y: Any, client: Any, context: Any) -> Federation:

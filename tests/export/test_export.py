@@ -182,7 +182,7 @@ def test_every_kind_of_method_opens_as_it_was_measured(algorithm: str, executor:
 def test_mistakes_are_one_sentence(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, table = tmp_path / "m.safetensors", tmp_path / "in.csv"
     assert call(["export", str(run), "--client", "1", "-o", str(model)]) == 0
-    table.write_text("age,dose,badge,noise\n1,2,3,4\n1,2,x,4\n")
+    table.write_text("age,dose,badge,noise\n1,2,x,4\n")
     short = tmp_path / "short.csv"
     short.write_text("age,dose\n1,2\n")
     torn = tmp_path / "torn.onnx"
@@ -193,7 +193,7 @@ def test_mistakes_are_one_sentence(run: Path, tmp_path: Path, capsys: pytest.Cap
     cases = {
         "--client is missing; clients are Aarau": ["export", run],
         "--client Zug is not one of the 5 clients: Aarau, Bern": ["export", run, "--client", "Zug"],
-        'in.csv: line 3, column "badge": "x" is not a number': ["predict", model, table],
+        'in.csv: line 2, column "badge": "x" is not a number': ["predict", model, table],
         "has no column badge": ["predict", model, short],
         "x has shape (2, 5); the model takes (any, 4)": ["predict", model, tmp_path / "wide.npz"],
         "is damaged or no ONNX file": ["predict", torn, table],

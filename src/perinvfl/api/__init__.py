@@ -70,16 +70,21 @@ def from_arrays(
     client: Any = None,
     context: Any = None,
     features: Any = None,
+    categories: Any = (),
     task: AskedTask = "auto",
     seed: int = 0,
     **division: Any,
 ) -> Federation:
     """From arrays, tensors, lists or a data frame: x [n, ...], y [n], and who and where each row is from.
 
+    A missing value of a table (NaN, None) becomes the training median, text a category; `categories` names further
+    columns that are categories.
     `division`: test_contexts, test_share, holdout, standardise, as in `[data]`.
     """
-    rows = array_rows(x, y, client, context, task, features)
+    declared = (categories,) if isinstance(categories, str) else tuple(categories)
+    rows = array_rows(x, y, client, context, task, features, declared)
     layout = repr((rows.task, rows.clients, rows.contexts, rows.classes, rows.features, tuple(rows.x.shape)))
+    layout += repr(rows.levels) if any(rows.levels) else ""
     digest = hashlib.sha256(layout.encode())
     for part in (rows.x, rows.y, rows.client, rows.context):
         digest.update(part.contiguous().flatten().view(torch.uint8).numpy().tobytes())
@@ -198,7 +203,7 @@ def _model(given: Given, federation: Federation, training: Training) -> tuple[Mo
 
 def _plain(settings: dict[str, Any]) -> dict[str, Any]:
     """A single text where a list of texts is meant is a mistake that Python would hide."""
-    for key in ("test_contexts", "ignore", "features", "classes", "exclude_clients", "hidden"):
+    for key in ("test_contexts", "ignore", "features", "categories", "classes", "exclude_clients", "hidden"):
         if isinstance(settings.get(key), str | int):
             settings = {**settings, key: (settings[key],)}
     return settings

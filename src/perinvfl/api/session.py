@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from perinvfl.core import checkpoint, config, files, tree
+from perinvfl.data.encoding import encode
 from perinvfl.data.federation import Federation
+from perinvfl.data.own.inputs import raw_inputs
 from perinvfl.data.own.readers import numbers_of
 from perinvfl.engine.program_run import ProgramRun
 from perinvfl.errors import UserError
@@ -233,20 +235,16 @@ class Session:
     def _prepared(self, x: Any) -> Tensor:
         """Inputs as the model was trained on them."""
         schema = self.federation.schema
-        names = list(getattr(x, "columns", []))
-        if names and schema.features:
-            missing = [name for name in schema.features if name not in names]
-            if missing:
-                raise UserError(f'The column "{missing[0]}" is missing from what is to be predicted.')
-            x = x[list(schema.features)]
-        inputs = numbers_of("x", x)
-        if tuple(inputs.shape[1:]) != self.federation.shape:
-            raise UserError(
-                f"x has shape {list(inputs.shape)}; the model takes rows of shape {list(self.federation.shape)}."
-            )
-        wrong = (~torch.isfinite(inputs).flatten(1).all(1)).nonzero()
+        shape = (len(schema.encodings),) if schema.encodings else self.federation.shape
+        inputs = raw_inputs(x, schema.encodings) if schema.encodings else numbers_of("x", x)
+        if tuple(inputs.shape[1:]) != shape:
+            raise UserError(f"x has shape {list(inputs.shape)}; the model takes rows of shape {list(shape)}.")
+        fine = torch.isfinite(inputs) | (inputs.isnan() & bool(schema.encodings))
+        wrong = (~fine.flatten(1).all(1)).nonzero()
         if len(wrong):
             raise UserError(f"x: row {int(wrong[0]) + 1} holds a value that is not a finite number.")
+        if schema.encodings:
+            inputs = encode(inputs, schema.encodings)
         if schema.mean:
             mean, scale = (torch.tensor(values, dtype=torch.float64) for values in (schema.mean, schema.scale))
             inputs = (inputs.double() - mean) / scale

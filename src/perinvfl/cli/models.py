@@ -1,6 +1,7 @@
 """`perinvfl export`, `predict` and `diagnose`: commands about the models of finished runs."""
 
 import json
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -76,11 +77,13 @@ def predict(
     shared: Shared = False,
     method: Method = None,
     seed: Seed = None,
+    id: Annotated[str, typer.Option("--id", help="Column of the input that names the rows, kept in the output.")] = "",
 ) -> None:
     """Predict the samples of a file with an exported model, or with a client's model of a run."""
     from perinvfl.export.formats import Predictor, read_model
+    from perinvfl.export.inputs import read_input, usable_part
     from perinvfl.export.module import describe
-    from perinvfl.export.predict import as_csv, read_input, write_answers
+    from perinvfl.export.predict import as_csv, unusable_in_words, write_answers
     from perinvfl.export.predict import predict as answer
     from perinvfl.runs.loaded import open_run
 
@@ -93,13 +96,15 @@ def predict(
                 f"--client, --global, --method and --seed go with a folder of runs; {model} holds one model."
             )
         predictor = read_model(model)
-    x, files = read_input(input, predictor.description)
-    found = answer(predictor, x)
+    inputs = read_input(input, predictor.description, id)
+    found = answer(predictor, usable_part(inputs, input))
     if out is None:
-        print(as_csv(found, predictor.description, files), end="")
+        print(as_csv(found, predictor.description, inputs), end="")
     else:
-        write_answers(found, predictor.description, out, files)
+        write_answers(found, predictor.description, out, inputs)
         print(out)
+    for line in unusable_in_words(inputs):
+        print(line, file=sys.stderr)
 
 
 def diagnose(run: RunFolder, format: Format = TextOrJson.text, method: Method = None, seed: Seed = None) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
+from perinvfl.data.encoding import Encoding
 from perinvfl.data.images import AS_IT_IS, Augmentation
 from perinvfl.errors import UserError
 
@@ -42,6 +43,12 @@ class Schema:
     scale: tuple[float, ...] = ()  # and what the rest was divided by, before training
     label_mean: float = 0.0  # the same for the label of a regression: a prediction is
     label_scale: float = 1.0  # label_mean + label_scale * what the model puts out
+    encodings: tuple[Encoding, ...] = ()  # how features were made from a file's columns; empty: they are those
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of a table before they were encoded: what a person brings to be predicted."""
+        return tuple(encoding.name for encoding in self.encodings) or self.features
 
     @property
     def names(self) -> dict[str, tuple[str, ...]]:

@@ -71,7 +71,7 @@ def _interface(opened: LoadedRun, description: Description) -> list[str]:
     if description.features:
         columns = ", ".join(f"`{name}`" for name in description.features)
         inputs = f"`x`: float32, [any, {len(description.features)}], columns in their own units, which {inside}"
-        lines = [f"{inputs}: {columns}."]
+        lines = [f"{inputs}: {columns}.", *_columns(description)]
     else:
         lines = [f"`x`: {description.dtype}, [any, {', '.join(map(str, shape))}]; values {inside}."]
     if description.view:
@@ -87,6 +87,22 @@ def _interface(opened: LoadedRun, description: Description) -> list[str]:
         "",
         f"`prediction`: int64, [any], the class ({numbered}); `probability`: float32, [any, {len(names)}].",
     ]
+
+
+def _columns(description: Description) -> list[str]:
+    """What to write where a value is missing, and for the levels of categories."""
+    if not description.columns:
+        return []
+    lines = ["", "A missing value is NaN; the model puts the median of the training rows in its place."]
+    flagged = [f"`{column.name}`" for column in description.columns if column.flagged]
+    if flagged:
+        lines.append(f"It also knows that the value was missing in {', '.join(flagged)}.")
+    for column in description.columns:
+        if column.category:
+            pairs = zip(column.codes, column.levels, strict=True)
+            codes = ", ".join(f"{code:g} = {level}" for code, level in pairs)
+            lines.append(f"`{column.name}` is a category: {codes or 'no level is named'}; any other number: other.")
+    return lines
 
 
 def _training_data(opened: LoadedRun, client: int) -> list[str]:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from perinvfl.core import config
 from perinvfl.core.tree import Params
+from perinvfl.data.encoding import Encoding, encode, feature_names, read_encodings
 from perinvfl.data.federation import Federation, Task
 from perinvfl.errors import UserError
 from perinvfl.models import Model, ModelSettings, build_model
@@ -28,7 +29,7 @@ class Description:
     shape: tuple[int, ...]  # of one x
     outputs: int
     classes: tuple[str, ...]  # names by number; empty where nobody named them
-    features: tuple[str, ...]  # names of the columns, in order; empty where x is no table
+    features: tuple[str, ...]  # names of the columns of x, in order; empty where x is no table
     client: str
     personal: bool  # the client's own model, or the one all share
     run: str  # id of the run it came from
@@ -36,7 +37,13 @@ class Description:
     dtype: Literal["float32", "uint8"]  # of x; uint8 pictures are scaled inside the model
     view: int = 0  # of `models.symmetry`, in which the model sees x; it does so itself
     lens: tuple[tuple[float, ...], ...] = ()  # of `models.lens`, likewise; empty: none
+    columns: tuple[Encoding, ...] = ()  # what the model makes of each column; empty: it takes x without gaps as it is
     version: int = VERSION
+
+    @property
+    def seen_shape(self) -> tuple[int, ...]:
+        """Of one x, once its columns are encoded."""
+        return (len(feature_names(self.columns)),) if self.columns else self.shape
 
     def as_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), ensure_ascii=False)
@@ -47,7 +54,8 @@ def read_description(text: str, where: str) -> Description:
         fields = json.loads(text)
         lists = {name: tuple(fields[name]) for name in ("shape", "classes", "features")}
         lens = tuple(tuple(map(float, row)) for row in fields.get("lens", ()))
-        described = Description(**{**fields, **lists, "lens": lens})
+        columns = read_encodings(fields.get("columns", ()))
+        described = Description(**{**fields, **lists, "lens": lens, "columns": columns})
     except (ValueError, TypeError, KeyError):
         raise UserError(f"{where} was not written by `perinvfl export`: its description cannot be read.") from None
     if described.version != VERSION:
@@ -56,20 +64,23 @@ def read_description(text: str, where: str) -> Description:
 
 
 class Deployed(nn.Module):
-    """Standardise as in training, apply the model, turn logits into answers."""
+    """Encode and standardise as in training, apply the model, turn logits into answers."""
 
     mean: Tensor
     scale: Tensor
     label: Tensor
 
-    def __init__(self, model: Model, params: Params, task: Task, steps: Params) -> None:
+    def __init__(
+        self, model: Model, params: Params, task: Task, steps: Params, columns: tuple[Encoding, ...] = ()
+    ) -> None:
         super().__init__()
-        self.model, self.task = model, task
+        self.model, self.task, self.columns = model, task, columns
         for name, value in steps.items():
             self.register_buffer(name, value)
         self.weights = _grow(params)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        x = encode(x, self.columns) if self.columns else x
         x = x if x.dtype == torch.uint8 else (x - self.mean) / self.scale
         logits = self.model.apply(dict(self.weights.named_parameters()), x)
         if self.task == "regression":
@@ -100,10 +111,10 @@ def describe(opened: LoadedRun, client: int, shared: bool) -> tuple[Description,
     assert params is not None
     described = Description(
         task=federation.task,
-        shape=federation.shape,
+        shape=(len(federation.schema.encodings),) if federation.schema.encodings else federation.shape,
         outputs=federation.outputs,
         classes=federation.schema.classes,
-        features=federation.schema.features,
+        features=federation.schema.columns,
         client=opened.clients[client],
         personal=not shared and opened.personal is not None,
         run=opened.trial.id,
@@ -111,10 +122,10 @@ def describe(opened: LoadedRun, client: int, shared: bool) -> tuple[Description,
         dtype="uint8" if federation.train.x.dtype == torch.uint8 else "float32",
         view=0 if shared else federation.view_of(client),
         lens=() if federation.lens is None else tuple(tuple(row) for row in federation.lens.tolist()),
+        columns=federation.schema.encodings,
     )
-    return described, Deployed(
-        _seeing(opened.model, described), params, federation.task, standardisation(federation)
-    ).eval()
+    model, steps = _seeing(opened.model, described), standardisation(federation)
+    return described, Deployed(model, params, federation.task, steps, described.columns).eval()
 
 
 def standardisation(federation: Federation) -> Params:
@@ -132,14 +143,14 @@ def standardisation(federation: Federation) -> Params:
 
 def rebuild(described: Description, params: Params, steps: Params) -> Deployed:
     settings = config.build(ModelSettings, described.model, "model")
-    model = _seeing(build_model(settings, described.shape, described.outputs, "float32"), described)
-    return Deployed(model, params, described.task, steps).eval()
+    model = _seeing(build_model(settings, described.seen_shape, described.outputs, "float32"), described)
+    return Deployed(model, params, described.task, steps, described.columns).eval()
 
 
 def _seeing(model: Model, described: Description) -> Model:
     """The model, shown x as it was in training."""
     lens = torch.tensor(described.lens) if described.lens else None
-    return seeing_through(seeing(model, described.view), lens, described.shape)
+    return seeing_through(seeing(model, described.view), lens, described.seen_shape)
 
 
 def _grow(params: Params) -> nn.Module:

@@ -75,8 +75,8 @@ def test_separators_byte_order_marks_and_true_and_false(tmp_path: Path) -> None:
 )
 def test_a_bad_cell_is_named(tmp_path: Path, column: int, cell: str, words: str) -> None:
     path = write(tmp_path / "t.csv", replaced(7, column, cell))
-    assert words in refused(path)
-    found = survey(settings_for(path))
+    assert words in refused(path, missing="refuse")
+    found = survey(settings_for(path, missing="refuse"))
     assert [fault["where"] for fault in found["faults"]] == ["line 7"]
     assert found["rows"] == 90
 
@@ -88,11 +88,15 @@ def test_a_bad_cell_of_other_files_is_named(tmp_path: Path) -> None:
     columns["b"][6] = float("nan")
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
     with pytest.raises(BadData) as caught:
-        read(tmp_path / "t.parquet")
+        read(tmp_path / "t.parquet", missing="refuse")
     assert list(map(str, caught.value.faults)) == [
         'row 5, column "a": the value is missing',
-        'row 7, column "b": nan is not a finite number',
+        'row 7, column "b": the value is missing',
     ]
+    flat = np.zeros((6, 2))
+    flat[2, 1] = np.nan
+    np.savez(tmp_path / "flat.npz", x=flat, y=np.arange(6) % 2)
+    assert 'row 3, column "x1": the value is missing' in refused(tmp_path / "flat.npz", missing="refuse")
     x = np.zeros((6, 2, 2))
     x[3, 1, 0] = np.inf
     np.savez(tmp_path / "t.npz", x=x, y=np.arange(6) % 2)
@@ -110,8 +114,10 @@ def test_text_lines_headers_and_files_that_cannot_be_meant(tmp_path: Path) -> No
         return refused(write(path, rows, header), **more)
 
     rows = rows_of()
-    text = [[*row[:2], "Oslo", *row[3:]] for row in rows]
-    assert 'column "a": holds text ("Oslo" in line 2)' in fault_of(text)
+    text = [[*row[:2], f"Oslo {number}", *row[3:]] for number, row in enumerate(rows)]
+    assert 'column "a": holds 90 different texts in 90 rows ("Oslo 0", "Oslo 1", ...), too many' in fault_of(text)
+    assert 'categories names "c", which is no feature' in fault_of(rows, categories=["c"])
+    write(path, text)
     assert read(path, ignore=["a"]).schema.features == ("b",)
     assert read(path, features=["b"]).schema.features == ("b",)
     assert 'column "a": stands twice, in places 3 and 4' in fault_of(rows, ["site", "year", "a", "a", "y"])
@@ -180,6 +186,6 @@ def test_arrays_lists_and_frames() -> None:
     with pytest.raises(BadData, match="must be \\[rows"):
         array_rows([1, 2, 3], [0, 1, 0])
     with pytest.raises(BadData, match="not an array of numbers"):
-        array_rows([["a", "b"]], [0])
+        array_rows([["a", "b"], ["c"]], [0, 1])
     with pytest.raises(BadData, match="one entry a row"):
         array_rows([[1.0], [2.0]], [[0, 1], [1, 0]])

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -21,11 +21,13 @@ from perinvfl.core.hyper import hyper
 from perinvfl.core.naming import name_of, one_spelling
 from perinvfl.core.seeding import generator
 from perinvfl.data.constant import constant_scores
-from perinvfl.data.federation import Federation, Schema, Split
+from perinvfl.data.federation import Federation, Split
 from perinvfl.data.own import readers
+from perinvfl.data.own.fitting import fit_rows
 from perinvfl.data.own.rows import AskedTask, BadData, Columns, Found, Rows, decide
 from perinvfl.errors import UserError
 
+Missing = Literal["impute", "refuse"]
 SAME = "same contexts"  # the name of the test in distribution
 
 
@@ -83,6 +85,12 @@ class Source:
     context: str = hyper("context", 'column that tells the contexts apart; "" if there is only one')
     features: tuple[str, ...] = hyper((), "columns to predict from; none named: all the others")
     ignore: tuple[str, ...] = hyper((), "columns to leave aside, such as a number or a name of a row")
+    categories: tuple[str, ...] = hyper(
+        (), "features that are categories although they are numbers, such as codes; text is one anyway", later=True
+    )
+    missing: Missing = hyper(
+        "impute", "a missing feature: the median of training and a column that says so, or an error", later=True
+    )
     exclude_clients: tuple[str | int, ...] = hyper((), "clients to leave aside")
     task: AskedTask = hyper("auto", "what the label is; auto: numbers that are not few whole ones are a quantity")
     classes: tuple[str | int, ...] = hyper((), "names of the classes, in order; none named: those in the file")
@@ -116,7 +124,8 @@ class FileSettings(Division, Source):
 
     @property
     def columns(self) -> Columns:
-        return Columns(self.label, self.client, self.context, self.features, self.ignore)
+        gaps = self.missing == "impute"
+        return Columns(self.label, self.client, self.context, self.features, self.ignore, self.categories, gaps)
 
     @property
     def clients(self) -> int:
@@ -199,9 +208,13 @@ def exclude(rows: Rows, clients: Sequence[str]) -> Rows:
     mine = number[rows.client] >= 0
     left, context = rows.context[mine].unique(return_inverse=True)  # a context may have been theirs alone
     contexts = tuple(rows.contexts[c] for c in left.tolist())
-    taken = rows.take(mine)
     return dataclasses.replace(
-        taken, client=number[rows.client][mine], clients=kept, context=context, contexts=contexts
+        rows.take(mine),
+        client=number[rows.client][mine],
+        clients=kept,
+        context=context,
+        contexts=contexts,
+        excluded=int((~mine).sum()),
     )
 
 
@@ -212,6 +225,7 @@ def file_federation(settings: FileSettings, seed: int) -> Federation:
             "test_contexts to get its data."
         )
     notes: dict[str, object] = {"file": Path(settings.path).name, "checksum": settings.checksum}
+    notes |= {"ignored": list(settings.ignore)} if settings.ignore else {}
     return federation_of(read_rows(settings), settings, seed, name=Path(settings.path).stem, notes=notes)
 
 
@@ -228,7 +242,7 @@ def federation_of(
     outside = torch.tensor([name in division.held_out for name in rows.contexts])[rows.context]  # [n]
     training, testing, validating = _shares(rows, ~outside, division, seed)
     _check_training(rows, training, division)
-    rows, schema = _standardised(rows, training, division)
+    rows, schema, encoded = fit_rows(rows, training, division)
     seen = tuple(name for name in rows.contexts if name not in division.held_out)
     number = torch.tensor([seen.index(name) if name in seen else 0 for name in rows.contexts])
     outputs = len(rows.classes) if rows.task == "multiclass" else 1
@@ -250,6 +264,7 @@ def federation_of(
         validation=_split(rows, validating, number) if bool(validating.any()) else None,
         notes={
             **(notes or {}),
+            **({"encoding": encoded} if encoded else {}),
             "constant": constant_scores(rows.task, train, tests),
             "sizes": (train.context >= 0).sum(1).tolist(),
             "contexts": [int(row[row >= 0].unique().numel()) for row in train.context],
@@ -287,34 +302,6 @@ def _check_training(rows: Rows, training: Tensor, division: Division) -> None:
         raise UserError("All training rows have the same label, so there is nothing to learn; hold out less.")
 
 
-def _standardised(rows: Rows, training: Tensor, division: Division) -> tuple[Rows, Schema]:
-    """By the training rows of all clients together; only rows of plain columns, and the label of a regression."""
-    schema = Schema(features=rows.features)
-    if not division.standardise:
-        return rows, schema
-    if rows.x.ndim == 2:
-        mean, scale = _statistics(rows.x[training].double(), division)
-        rows = dataclasses.replace(rows, x=((rows.x.double() - mean) / scale).float())
-        schema = dataclasses.replace(schema, mean=tuple(mean.tolist()), scale=tuple(scale.tolist()))
-    if rows.task == "regression":
-        label_mean, label_scale = division.label_mean, division.label_scale
-        if not label_scale:
-            label_mean, label_scale = float(rows.y[training].mean()), float(rows.y[training].std(correction=0)) or 1.0
-        rows = dataclasses.replace(rows, y=(rows.y - label_mean) / label_scale)
-        schema = dataclasses.replace(schema, label_mean=label_mean, label_scale=label_scale)
-    return rows, schema
-
-
-def _statistics(used: Tensor, division: Division) -> tuple[Tensor, Tensor]:
-    """Mean and scale of each column: those given, or those of the rows [n, columns]."""
-    if division.mean:
-        if len(division.mean) != used.shape[1]:
-            raise UserError(f"data.mean has {len(division.mean)} entries for {used.shape[1]} features.")
-        return torch.tensor(division.mean, dtype=torch.float64), torch.tensor(division.scale, dtype=torch.float64)
-    mean, spread = used.mean(0), used.std(0, correction=0)
-    return mean, torch.where(spread > 1e-12 * mean.abs().clamp(min=1e-12), spread, 1.0)  # 1: of a constant column
-
-
 def _split(rows: Rows, chosen: Tensor, number: Tensor) -> Split:
     """The chosen rows by client, padded to the same length; `number` gives each context its number."""
     places = [(chosen & (rows.client == client)).nonzero().flatten() for client in range(len(rows.clients))]
@@ -330,12 +317,19 @@ def _split(rows: Rows, chosen: Tensor, number: Tensor) -> Split:
 
 
 def array_rows(
-    x: Any, y: Any, client: Any = None, context: Any = None, task: AskedTask = "auto", features: Any = None
+    x: Any,
+    y: Any,
+    client: Any = None,
+    context: Any = None,
+    task: AskedTask = "auto",
+    features: Any = None,
+    categories: Sequence[str] = (),
 ) -> Rows:
     """Rows from arrays, tensors, lists or data frames; refuses any fault."""
-    names = features if features is not None else getattr(x, "columns", None)
+    names = features if features is not None else readers.column_names(x) or None
     given = {"x": x, "y": y, "client": client, "context": context, "features": names}
-    found = readers.from_arrays("arrays", "arrays", {key: value for key, value in given.items() if value is not None})
+    there = {key: value for key, value in given.items() if value is not None}
+    found = readers.from_arrays("arrays", "arrays", there, Columns(categories=tuple(categories)))
     rows, faults = decide(found, task, label="y")
     if found.faults or faults:
         raise BadData("arrays", [*found.faults, *faults])

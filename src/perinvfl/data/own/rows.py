@@ -4,6 +4,7 @@ A bad row is a `Fault` that names its place and its column. Nothing is dropped: 
 used, and `perinvfl data check` lists them all.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from perinvfl.errors import UserError
 
 AskedTask = Literal["auto", "binary", "multiclass", "regression"]
 MOST_CLASSES = 20  # whole numbers with more distinct values than this are a quantity, unless the task says otherwise
-MISSING = frozenset({"", "na", "n/a", "nan", "null"})
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "?", "<na>", "nat"})
 NAMELESS = frozenset({"", "nan", "null"})  # of clients and contexts, one of which may well be called NA
 
 
@@ -54,6 +55,8 @@ class Columns(NamedTuple):
     context: str = "context"
     features: tuple[str, ...] = ()  # empty: all the others,
     ignore: tuple[str, ...] = ()  # but for these
+    categories: tuple[str, ...] = ()  # features that are categories even where they are numbers
+    gaps: bool = True  # whether a feature may be missing
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Found:
     """What a reader found, nothing decided yet: n rows, some of them perhaps faulty."""
 
     kind: str  # "CSV table", ...
-    x: Tensor  # [n, ...]
+    x: Tensor  # [n, ...]; of a table NaN where a value is missing, and the place of a category's level
     labels: list[str] | Tensor  # as they stand: texts, or float64 numbers
     client: list[str]
     context: list[str]
@@ -70,6 +73,7 @@ class Found:
     faults: tuple[Fault, ...] = ()
     faulty: frozenset[int] = frozenset()  # rows of which something is wrong
     named: bool = False  # the labels are names even where they look like numbers
+    levels: tuple[tuple[str, ...], ...] = ()  # of each feature that is a category; () of one that is a number
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class Rows:
     """Rows that can be used: numbers, and what they are called."""
 
     kind: str
-    x: Tensor  # [n, ...] as in the file
+    x: Tensor  # [n, ...] as in the file; of a table NaN where missing, and the place of a category's level
     y: Tensor  # [n] class numbers, or the quantity itself, float64
     client: Tensor  # [n] int64
     context: Tensor  # [n] int64
@@ -86,12 +90,15 @@ class Rows:
     contexts: tuple[str, ...]
     classes: tuple[str, ...]
     features: tuple[str, ...]
+    levels: tuple[tuple[str, ...], ...] = ()  # of each feature that is a category; () of one that is a number
+    excluded: int = 0  # rows of clients that were left aside
 
     def take(self, keep: Tensor) -> "Rows":
-        return Rows(
-            self.kind, self.x[keep], self.y[keep], self.client[keep], self.context[keep], self.task,
-            self.clients, self.contexts, self.classes, self.features,
-        )  # fmt: skip
+        chosen = {name: getattr(self, name)[keep] for name in ("x", "y", "client", "context")}
+        return dataclasses.replace(self, **chosen)
+
+    def levels_of(self, column: int) -> tuple[str, ...]:
+        return self.levels[column] if self.levels else ()
 
 
 def number_of(text: str) -> float | None:
@@ -162,6 +169,7 @@ def decide(
         contexts=contexts,
         classes=names,
         features=found.features,
+        levels=found.levels,
     )
     return (rows if len(keep) == len(texts) else rows.take(keep)), faults
 

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from perinvfl.core.hyper import check_bounds, hyper
 from perinvfl.data.federation import Federation, Task
-from perinvfl.data.own.files import Division, FileSettings, file_federation
+from perinvfl.data.own.files import Division, FileSettings, Missing, file_federation
 from perinvfl.errors import UserError
 
 
@@ -26,6 +26,12 @@ class SitesSettings(Division):
     context: str = hyper("context", 'column that tells the contexts apart; "" if there is only one')
     features: tuple[str, ...] = hyper((), "columns to predict from; none named: all the others")
     ignore: tuple[str, ...] = hyper((), "columns to leave aside, such as a number or a name of a row")
+    categories: tuple[str, ...] = hyper(
+        (), "features that are categories although they are numbers, such as codes; text is one anyway", later=True
+    )
+    missing: Missing = hyper(
+        "impute", "a missing feature: the median of training and a column that says so, or an error", later=True
+    )
     classes: tuple[str | int, ...] = hyper((), "names of the classes, in order; none named: those in a site's file")
     image_size: int = hyper(64, "photographs are fitted to a square of this many pixels a side", least=1)
     colour: bool = hyper(True, "photographs in colour, or in shades of grey")

@@ -10,6 +10,7 @@ from torch import Tensor
 from perinvfl.core.config import suggest
 from perinvfl.core.naming import name_of
 from perinvfl.data.own.files import FileSettings, exclude, federation_of, read_found
+from perinvfl.data.own.fitting import encoded_rows
 from perinvfl.data.own.rows import BadData, Fault, Rows, decide
 from perinvfl.errors import UserError
 
@@ -81,7 +82,7 @@ def describe(rows: Rows, settings: FileSettings) -> dict[str, Any]:
             for number, name in enumerate(rows.contexts)
         ],
         "from_context": from_context(rows),
-        "relations": _relations(rows) if rows.x.ndim == 2 and len(rows.contexts) > 1 else [],
+        "relations": _relations(encoded_rows(rows)) if rows.x.ndim == 2 and len(rows.contexts) > 1 else [],
     }
     description["warnings"] = _warnings(rows, settings, seen, held)
     return description
@@ -187,7 +188,8 @@ def _warnings(rows: Rows, settings: FileSettings, seen: Tensor, held: list[str])
                 f'{min(counts)} of "{rows.classes[counts.index(min(counts))]}"'
             )
     if rows.x.ndim == 2 and bool(seen.any()):
-        spread = rows.x[seen].double().amax(0) - rows.x[seen].double().amin(0)
+        x = rows.x[seen].double()
+        spread = x.nan_to_num(-math.inf).amax(0) - x.nan_to_num(math.inf).amin(0)  # of the values that are there
         warnings += [
             f'column "{rows.features[i]}" is the same in every training row' for i in (spread == 0).nonzero().flatten()
         ]

@@ -2,22 +2,42 @@
 
 from pathlib import Path
 
-from perinvfl.data.own.readers.arrays import ARRAYS, from_arrays, numbers_of, read_arrays, read_npz, read_safetensors
-from perinvfl.data.own.readers.photographs import photo_files, read_photo, read_photos
-from perinvfl.data.own.readers.tables import TABLES, read_csv, read_features, read_parquet
+from perinvfl.data.own.readers.arrays import (
+    ARRAYS,
+    from_arrays,
+    numbers_of,
+    read_arrays,
+    read_npz,
+    read_safetensors,
+    table_of,
+)
+from perinvfl.data.own.readers.columns import Column, level_names, names_of, numbers_in
+from perinvfl.data.own.readers.frames import as_column, column_names, select
+from perinvfl.data.own.readers.photographs import BadPhoto, photo_files, read_photo, read_photos
+from perinvfl.data.own.readers.tables import TABLES, Cells, read_csv, read_parquet, table_cells
 from perinvfl.data.own.rows import Columns, Found
 from perinvfl.errors import UserError
 
 __all__ = [
     "ARRAYS",
     "TABLES",
+    "BadPhoto",
+    "Cells",
+    "Column",
+    "as_column",
+    "column_names",
     "from_arrays",
+    "level_names",
+    "names_of",
+    "numbers_in",
     "numbers_of",
     "photo_files",
     "read",
     "read_arrays",
-    "read_features",
     "read_photo",
+    "select",
+    "table_cells",
+    "table_of",
 ]
 
 

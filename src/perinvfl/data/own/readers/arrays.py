@@ -1,5 +1,6 @@
 """Arrays: NumPy archives, safetensors, and what a program hands over directly."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,14 @@ import torch
 from torch import Tensor
 
 from perinvfl.core.naming import name_of
-from perinvfl.data.own.readers.columns import ALL, Column, names_in
+from perinvfl.data.own.readers.columns import ALL, Column, Wrong, feature_in, names_in
+from perinvfl.data.own.readers.frames import columns_of
 from perinvfl.data.own.readers.libraries import need
 from perinvfl.data.own.rows import BadData, Columns, Fault, Found
 from perinvfl.errors import UserError
 
 ARRAYS = (".npz", ".safetensors")
+DEFAULT = Columns()
 
 
 def read_arrays(path: Path) -> dict[str, Any]:
@@ -33,16 +36,16 @@ def read_arrays(path: Path) -> dict[str, Any]:
 
 
 def read_npz(path: Path, columns: Columns) -> Found:
-    return from_arrays("NumPy archive", str(path), _array_roles(path, read_arrays(path), columns))
+    return from_arrays("NumPy archive", str(path), _array_roles(path, read_arrays(path), columns), columns)
 
 
 def read_safetensors(path: Path, columns: Columns) -> Found:
-    return from_arrays("safetensors file", str(path), _array_roles(path, read_arrays(path), columns))
+    return from_arrays("safetensors file", str(path), _array_roles(path, read_arrays(path), columns), columns)
 
 
 def _array_roles(path: Path, arrays: dict[str, Any], columns: Columns) -> dict[str, Any]:
     """The arrays under the names x, y, client, context and features; a name in the settings stands for another."""
-    default = Columns()
+    default = DEFAULT
     wanted = {"x": "x", "y": columns.label if columns.label != default.label else "y"}
     optional = {"client": columns.client, "context": columns.context, "features": "features"}
     faults = [
@@ -57,9 +60,11 @@ def _array_roles(path: Path, arrays: dict[str, Any], columns: Columns) -> dict[s
     return {role: arrays[name] for role, name in {**wanted, **optional}.items() if name in arrays}
 
 
-def from_arrays(kind: str, name: str, arrays: dict[str, Any]) -> Found:
-    """x [n, ...], y [n], and perhaps client [n], context [n] and features (names), as arrays, tensors or lists."""
-    x = numbers_of("x", arrays["x"], name)
+def from_arrays(kind: str, name: str, arrays: dict[str, Any], roles: Columns = DEFAULT) -> Found:
+    """x [n, ...], y [n], and perhaps client [n], context [n] and features (names), as arrays, tensors, lists or, of x,
+    a data frame."""
+    columns = table_of(arrays["x"])
+    x = torch.stack([_stand_in(column) for column in columns], 1) if columns else numbers_of("x", arrays["x"], name)
     if x.ndim < 2 or not x.shape[0] or 0 in x.shape:
         raise BadData(
             name, [Fault("", "x", f"has shape {list(x.shape)}; it must be [rows, ...] with at least one row")]
@@ -72,20 +77,9 @@ def from_arrays(kind: str, name: str, arrays: dict[str, Any]) -> Found:
             raise BadData(name, [Fault("", role, f"has {len(values)} entries for the {n} rows of x")])
         lists[role] = values
     places = [f"row {i + 1}" for i in range(n)]
-    finite = torch.isfinite(x.float() if x.dtype == torch.float64 else x).flatten(1)
-    bad = (~finite.all(1)).nonzero().flatten().tolist()
-    features = tuple(name_of(value) for value in _plain(name, "features", arrays.get("features", [])))
-    if not features and x.ndim == 2:
-        features = tuple(f"x{column}" for column in range(x.shape[1]))
-    if features and (x.ndim != 2 or len(features) != x.shape[1]):
-        raise BadData(
-            name, [Fault("", "features", f"names {len(features)} columns of x, whose shape is {list(x.shape)}")]
-        )
-    faults, faulty = [], set(bad)
-    for i in bad:
-        at = int((~finite[i]).nonzero()[0, 0])
-        column = features[at] if features else f"x{[int(v) for v in _unravel(at, x.shape[1:])]}"
-        faults.append(Fault(places[i], column, f"{float(x[i].flatten()[at])} is not a finite number"))
+    features = _names(name, arrays.get("features", []), x)
+    x, levels, wrong = _features(name, x, columns, features, places, roles)
+    faults, faulty = [fault for _, fault in wrong], {i for rows, _ in wrong for i in rows}
     named = {}
     for role in ("client", "context"):
         named[role], wrong = names_in(role, role, [name_of(value) for value in lists[role]], places, faulty)
@@ -96,9 +90,72 @@ def from_arrays(kind: str, name: str, arrays: dict[str, Any]) -> Found:
         torch.tensor(lists["y"], dtype=torch.float64) if numeric else [name_of(value) for value in lists["y"]]
     )
     return Found(
-        kind, x.nan_to_num(0.0, 0.0, 0.0), labels, named["client"], named["context"], features,
-        lambda i: places[i], tuple(faults), frozenset(faulty),
+        kind, x, labels, named["client"], named["context"], features, lambda i: places[i], tuple(faults),
+        frozenset(faulty), levels=levels,
     )  # fmt: skip
+
+
+def table_of(x: Any, text: bool = False) -> list[Column] | None:
+    """The columns of a table that is no plain array of numbers; None where it is one. text: even then its columns."""
+    try:
+        if not text:
+            numbers_of("x", x)
+            return None
+    except BadData:
+        pass
+    return columns_of(x)
+
+
+def _stand_in(column: Column) -> Tensor:
+    return column if isinstance(column, Tensor) else torch.zeros(len(column), dtype=torch.float64)
+
+
+def _names(name: str, given: Any, x: Tensor) -> tuple[str, ...]:
+    features = tuple(name_of(value) for value in _plain(name, "features", given))
+    if not features and x.ndim == 2:
+        features = tuple(f"x{column}" for column in range(x.shape[1]))
+    if features and (x.ndim != 2 or len(features) != x.shape[1]):
+        raise BadData(
+            name, [Fault("", "features", f"names {len(features)} columns of x, whose shape is {list(x.shape)}")]
+        )
+    return features
+
+
+def _features(
+    name: str, x: Tensor, columns: list[Column] | None, features: tuple[str, ...], places: list[str], roles: Columns
+) -> tuple[Tensor, tuple[tuple[str, ...], ...], Wrong]:
+    """Numbers and categories of a table; of anything else numbers without gaps."""
+    unknown = [category for category in roles.categories if category not in features]
+    if unknown:
+        known = f"; there are {', '.join(features)}" if features else ", for x is no table"
+        raise BadData(name, [Fault("", "", f'categories names "{unknown[0]}", which is no feature{known}')])
+    if columns is None and not roles.categories:
+        x, wrong = _numbers(x, features, places, gaps=x.ndim == 2 and roles.gaps)
+        return x, (), wrong
+    skip: set[int] = set()
+    found = []
+    for place, feature in enumerate(features):
+        column = x[:, place] if columns is None else columns[place]
+        found.append(feature_in(feature, column, places, skip, roles))
+        skip |= {i for rows, _ in found[-1].wrong for i in rows}
+    values = torch.stack([feature.values for feature in found], 1)
+    return values, tuple(feature.levels for feature in found), [one for feature in found for one in feature.wrong]
+
+
+def _numbers(x: Tensor, features: tuple[str, ...], places: list[str], gaps: bool) -> tuple[Tensor, Wrong]:
+    """[n, ...] in the precision given; gaps: NaN is a missing value."""
+    narrow = (x.float() if x.dtype == torch.float64 else x).flatten(1)
+    fine = torch.isfinite(narrow) | (narrow.isnan() if gaps else False)
+    wrong: Wrong = []
+    for i in (~fine.all(1)).nonzero().flatten().tolist():
+        at = int((~fine[i]).nonzero()[0, 0])
+        column = features[at] if features else f"x{[int(v) for v in _unravel(at, x.shape[1:])]}"
+        value = float(x[i].flatten()[at])
+        gap = x.ndim == 2 and math.isnan(value)
+        wrong.append(
+            ([i], Fault(places[i], column, "the value is missing" if gap else f"{value} is not a finite number"))
+        )
+    return torch.where(fine.view(x.shape), x, 0.0).to(x.dtype), wrong
 
 
 def _unravel(flat: int, shape: Sequence[int]) -> list[int]:

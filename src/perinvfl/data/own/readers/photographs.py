@@ -13,6 +13,10 @@ PHOTOS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".p
 NOT_DATA = ("thumbs.db", "desktop.ini")  # what systems leave in folders, as are names that begin with a dot
 
 
+class BadPhoto(UserError):
+    """A file that is no photograph, or a damaged one."""
+
+
 def photo_files(folder: Path) -> list[Path]:
     """Every file below a folder that a person put there, in a fixed order."""
     found = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -29,13 +33,13 @@ def read_photo(path: Path, size: int, colour: bool) -> Tensor:
     image = need("PIL.Image", "photos", "A photograph")
     ops = need("PIL.ImageOps", "photos", "A photograph")
     if path.suffix.lower() not in PHOTOS:
-        raise UserError(f"is not a photograph (known are {', '.join(PHOTOS)})")
+        raise BadPhoto(f"is not a photograph (known are {', '.join(PHOTOS)})")
     try:
         with image.open(path) as opened:
             upright = ops.exif_transpose(opened).convert("RGB" if colour else "L")
             fitted = ops.fit(upright, (size, size))  # resized to cover the square, then its middle
     except (OSError, ValueError, SyntaxError) as error:
-        raise UserError(f"cannot be read as a photograph ({error})") from None
+        raise BadPhoto(f"cannot be read as a photograph ({error})") from None
     pixels = torch.frombuffer(bytearray(fitted.tobytes()), dtype=torch.uint8)
     return pixels.view(size, size, -1).permute(2, 0, 1) / 255
 
@@ -60,7 +64,7 @@ def read_photos(folder: Path, size: int, colour: bool) -> Found:
         else:
             try:
                 x[i] = read_photo(path, size, colour)
-            except UserError as error:
+            except BadPhoto as error:
                 wrong(i, str(error))
     parts = [(*name.parts, "?", "?", "?")[:3] for name in names]
     return Found(

@@ -39,6 +39,9 @@ def column_roles(path: Path, header: Sequence[str], columns: Columns) -> Columns
                 faults.append(Fault("", name, f"is the label, client or context, and cannot be in {key}"))
     taken = {*given, *columns.ignore}
     features = columns.features or tuple(name for name in header if name not in taken)
+    for name in columns.categories:
+        if name not in features or name in columns.ignore:
+            faults.append(Fault("", "", f'categories names "{name}", which is no feature{_near(name, features)}'))
     if not features and not faults:
         faults.append(Fault("", "", "no column is left to predict from"))
     if faults:

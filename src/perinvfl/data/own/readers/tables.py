@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from perinvfl.core.naming import name_of
-from perinvfl.data.own.readers.columns import ALL, Column, names_in, numbers_in
+from perinvfl.data.own.readers.columns import ALL, Column, feature_in, names_in
 from perinvfl.data.own.readers.libraries import need
 from perinvfl.data.own.readers.roles import column_roles
 from perinvfl.data.own.rows import BadData, Columns, Fault, Found
@@ -98,23 +97,10 @@ def _parquet_column(arrow: Any, column: Any) -> Column:
     return ["" if value is None else name_of(value) for value in column.to_pylist()]
 
 
-def read_features(path: Path, features: Sequence[str]) -> Tensor:
-    """[n, columns] the named columns of a table, in that order; others are passed over."""
+def table_cells(path: Path, used: Sequence[str]) -> Cells:
+    """A table as it stands; of a Parquet table the named columns alone."""
     parquet = path.suffix.lower() in (".parquet", ".pq")
-    cells = _parquet_cells(*_parquet(path), features) if parquet else csv_cells(path)
-    missing = [name for name in features if name not in cells.header]
-    if missing:
-        raise UserError(f"{path} has no column {missing[0]}; the model takes {', '.join(features)}.")
-    faults, skip = [fault for _, fault in cells.ragged], {i for i, _ in cells.ragged}
-    faults += [Fault("", name, "stands twice") for name in features if cells.header.count(name) > 1]
-    columns = []
-    for name in features:
-        numbers, wrong = numbers_in(name, cells.columns[name], cells.places, skip)
-        columns.append(numbers)
-        faults += [fault for _, fault in wrong]
-    if faults:
-        raise BadData(str(path), faults)
-    return torch.stack(columns, 1).float()
+    return _parquet_cells(*_parquet(path), used) if parquet else csv_cells(path)
 
 
 def _table(table: Cells, roles: Columns) -> Found:
@@ -122,10 +108,10 @@ def _table(table: Cells, roles: Columns) -> Found:
     faults, faulty = [fault for _, fault in ragged], {i for i, _ in ragged}
     columns = []
     for name in roles.features:
-        numbers, wrong = numbers_in(name, cells[name], places, faulty)
-        columns.append(numbers)
-        faults += [fault for _, fault in wrong]
-        faulty |= {i for rows, _ in wrong for i in rows}
+        feature = feature_in(name, cells[name], places, faulty, roles)
+        columns.append(feature)
+        faults += [fault for _, fault in feature.wrong]
+        faulty |= {i for rows, _ in feature.wrong for i in rows}
     named = {}
     for role, name in (("client", roles.client), ("context", roles.context)):
         named[role], wrong = names_in(role, name, cells[name] if name else [ALL] * len(places), places, faulty)
@@ -133,7 +119,7 @@ def _table(table: Cells, roles: Columns) -> Found:
         faulty |= {i for rows, _ in wrong for i in rows}
     return Found(
         kind=table.kind,
-        x=torch.stack(columns, 1),
+        x=torch.stack([feature.values for feature in columns], 1),
         labels=cells[roles.label],
         client=named["client"],
         context=named["context"],
@@ -141,4 +127,5 @@ def _table(table: Cells, roles: Columns) -> Found:
         place=lambda i: places[i],
         faults=tuple(faults),
         faulty=frozenset(faulty),
+        levels=tuple(feature.levels for feature in columns),
     )

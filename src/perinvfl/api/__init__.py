@@ -27,7 +27,8 @@ from perinvfl.algorithms.recommended import Recommended
 from perinvfl.api.session import Round, Session
 from perinvfl.core import config
 from perinvfl.data.federation import Federation, Origin
-from perinvfl.data.own.files import Division, FileSettings, array_rows, federation_of
+from perinvfl.data.own.division import Division
+from perinvfl.data.own.files import FileSettings, array_rows, federation_of
 from perinvfl.data.own.rows import AskedTask
 from perinvfl.data.registry import BENCHMARKS, build_federation
 from perinvfl.errors import UserError

@@ -22,6 +22,7 @@ class RunAgreement:
     cases: tuple[str, ...]  # by which models are scored: the tests, and what is held out
     spectrum: tuple[str, ...]
     groups: dict[str, Any] = dataclasses.field(default_factory=dict)  # counts by test case, where tests have groups
+    fitted: dict[str, Any] | None = None  # what sites do with their tables' columns, where they fitted it together
 
     def dump(self) -> bytes:
         return json.dumps(dataclasses.asdict(self)).encode()
@@ -33,7 +34,13 @@ class RunAgreement:
         return RunAgreement(**(fields | lists))
 
 
-def agree(run: str, descriptions: list[dict[str, Any]], sites: list[str], training: Training) -> RunAgreement:
+def agree(
+    run: str,
+    descriptions: list[dict[str, Any]],
+    sites: list[str],
+    training: Training,
+    fitted: dict[str, Any] | None = None,
+) -> RunAgreement:
     """From what every site tells about its data; refuses what does not fit together."""
     first = descriptions[0]
     for key in ("shape", "task", "outputs", "tests", "cases"):
@@ -47,7 +54,9 @@ def agree(run: str, descriptions: list[dict[str, Any]], sites: list[str], traini
     lists = {key: tuple(first[key]) for key in ("shape", "tests", "cases", "spectrum")}
     contexts = max(site["contexts"] for site in descriptions)
     groups = stacked_groups(descriptions)
-    return RunAgreement(run, task=first["task"], outputs=first["outputs"], contexts=contexts, groups=groups, **lists)
+    return RunAgreement(
+        run, task=first["task"], outputs=first["outputs"], contexts=contexts, groups=groups, fitted=fitted, **lists
+    )
 
 
 def stacked_groups(descriptions: list[dict[str, Any]]) -> dict[str, Any]:

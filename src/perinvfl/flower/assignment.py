@@ -25,8 +25,10 @@ class Assignment:
     tell_risk: bool = True
     tell_facts: bool = True  # what was found in preparing, as numbers
     sources: dict[str, str] = field(default_factory=dict)  # own code that the trial names, by its content
+    fitted: dict[str, Any] | None = None  # what a site does with its table's columns, where all sites fitted it
+    plan: dict[str, Any] | None = None  # before a run: what of its columns a site is to sum up
 
     @property
     def trial(self) -> str:
         """Everything that stays the same from step to step, as one text."""
-        return json.dumps([self.asked, self.client, self.contexts, self.sources], sort_keys=True)
+        return json.dumps([self.asked, self.client, self.contexts, self.sources, self.fitted], sort_keys=True)

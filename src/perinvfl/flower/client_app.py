@@ -27,6 +27,13 @@ def query(message: Message, context: Context) -> Message:
     return Message(codec.encode_table(summary), reply_to=message)
 
 
+@app.query("columns")
+def columns(message: Message, context: Context) -> Message:
+    """What columns the site's table has; none where it has no table that has to be fitted."""
+    assignment, _, _ = codec.decode_assignment(message.content)
+    return Message(codec.encode_table({"columns": _site(context).columns(assignment)}), reply_to=message)
+
+
 @app.query("hello")
 def hello(message: Message, context: Context) -> Message:
     """Which client of the federation the site is; for a Flower federation that does not know its sites by key."""
@@ -61,6 +68,8 @@ def statistics(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     assignment, nu, task = codec.decode_assignment(message.content)
     site = _site(context)
+    if assignment.plan is not None:
+        return Message(codec.encode_upload(site.column_sums(assignment), True, None), reply_to=message)
     upload = site.train(assignment, nu)
     samples = site.samples(assignment) if task.get("tell_samples", False) else None
     return Message(codec.encode_upload(upload, assignment.tell_risk, samples), reply_to=message)

@@ -9,12 +9,15 @@ import torch
 
 from perinvfl.core import tree
 from perinvfl.core.files import only_one, write_atomically
+from perinvfl.data.encoding import feature_names
+from perinvfl.data.own.fitted import read_fitted
 from perinvfl.engine.environment import environment
 from perinvfl.engine.loop import threads
 from perinvfl.errors import UserError
 from perinvfl.flower import evaluation, notes
 from perinvfl.flower.agreement import agree
 from perinvfl.flower.codec import Rejected
+from perinvfl.flower.columns import fit_columns
 from perinvfl.flower.gathering import Gathered, Gatherer
 from perinvfl.flower.introductions import introductions
 from perinvfl.flower.secagg import TooFew
@@ -62,9 +65,11 @@ class Rounds(ServerRun):
             self._end()
 
     def _begin(self) -> None:
-        descriptions = introductions(self)
+        fitted, encoded = fit_columns(self) or (None, {})
+        fields = None if fitted is None else fitted.as_fields()
+        descriptions = introductions(self, fields)
         run = f"{self.folder.name}-{secrets.token_hex(4)}"
-        self.agreement = agree(run, descriptions, self.sites, self.trial.training)
+        self.agreement = agree(run, descriptions, self.sites, self.trial.training, fields)
         check_preparation(self.trial.contexts, self.agreement, self.trial.model)
         self.server = self.first_state()
         first = descriptions[0]
@@ -74,6 +79,8 @@ class Rounds(ServerRun):
         }
         if self.agreement.groups:
             notes["groups"] = self.agreement.groups
+        if encoded:
+            notes["encoding"] = encoded
         asked = run_asked(self.trial, self.settings)
         self.writer.path.unlink(missing_ok=True)  # what a run killed before its first checkpoint left
         start = events.start_event(
@@ -89,6 +96,7 @@ class Rounds(ServerRun):
             environment=environment(torch.device("cpu")),
             sites=self.sites,
             federation=dataclasses.asdict(self.settings),
+            **({"schema": {"features": self._features()}} if fitted else {}),
         )
         self.writer.write(**start)
         write_atomically(self.folder / AGREEMENT, self.agreement.dump())
@@ -117,10 +125,17 @@ class Rounds(ServerRun):
         self.server = self.first_state()
         if self.in_main and self.books.facts:
             self.writer.write(**events.prepared_event(self.books.facts, self.seconds))
-            words = found_in_words(self.books.facts, getattr(self.trial.data, "features", ()))
+            words = found_in_words(self.books.facts, self._features())
             if words:
                 self.progress.remark([self.trial], words)
         self.save()
+
+    def _features(self) -> tuple[str, ...]:
+        """What the columns of x are called, where that is known."""
+        fitted = self.agreement.fitted
+        if fitted is not None:
+            return feature_names(read_fitted(fitted).encodings)
+        return getattr(self.trial.data, "features", ())
 
     def _end(self) -> None:
         if not evaluation.is_asked_for(self):

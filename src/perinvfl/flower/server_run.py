@@ -131,6 +131,7 @@ class ServerRun:
             tell_risk=not self.settings.private,
             tell_facts=not (self.settings.private or self.settings.secure_aggregation),
             sources=self.trial.sources,
+            fitted=self.agreement.fitted,
         )
 
     def ask_everyone(

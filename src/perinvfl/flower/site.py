@@ -15,13 +15,17 @@ from perinvfl.core import tree
 from perinvfl.core.plugins import importing_from
 from perinvfl.core.tree import Params
 from perinvfl.data.federation import Federation
+from perinvfl.data.own.fitted import read_fitted
+from perinvfl.data.own.rows import Rows
+from perinvfl.data.own.sums import client_sums, offer, read_plan
 from perinvfl.engine.problems import build_problem
 from perinvfl.errors import UserError
 from perinvfl.flower import privacy
 from perinvfl.flower.assignment import Assignment
 from perinvfl.flower.phase_worker import PhaseWorker
-from perinvfl.flower.site_data import describe, load_site_data
+from perinvfl.flower.site_data import describe, load_site_data, load_training_rows
 from perinvfl.flower.state_store import CLIENT, SiteState, StateStore
+from perinvfl.flower.words import encode_sums
 from perinvfl.preparation.program import check_preparation
 from perinvfl.runs.asked import trial_of
 from perinvfl.runs.trial import Trial
@@ -41,6 +45,20 @@ class Site:
         check_preparation(trial.contexts, own, trial.model)
         build_problem(own, trial.training, trial.model)  # what cannot work is said before the run begins
         return describe(own, trial, scores)
+
+    def columns(self, assignment: Assignment) -> list[dict[str, Any]]:
+        """Before a run: the columns of the site's table, where sites are to fit together what becomes of them."""
+        rows = self._training_rows(assignment)
+        return [] if rows is None else [dataclasses.asdict(one) for one in offer(rows)]
+
+    def column_sums(self, assignment: Assignment) -> Upload:
+        rows = self._training_rows(assignment)
+        if rows is None or assignment.plan is None:
+            raise UserError("this site has no table to sum up")
+        return Upload(encode_sums(client_sums(rows, read_plan(assignment.plan))), torch.tensor(0.0))
+
+    def _training_rows(self, assignment: Assignment) -> Rows | None:
+        return load_training_rows(self.data, open_trial(assignment.trial, self.code))
 
     def train(self, assignment: Assignment, nu: Params) -> Upload:
         worker, state, own = self._ready(assignment, nu)
@@ -120,7 +138,7 @@ class Site:
 def open_trial(text: str, code: Path | None) -> Trial:
     """The trial that a server asks for. Own code that it names must lie at the site, and be the server's to the letter:
     no code is ever fetched."""
-    asked, _, _, sources = json.loads(text)
+    asked, _, _, sources, _ = json.loads(text)
     with importing_from(*([] if code is None else [code])):
         trial = trial_of(asked)
         here = trial.sources
@@ -133,4 +151,5 @@ def open_trial(text: str, code: Path | None) -> Trial:
 @lru_cache(maxsize=4)
 def load_own(data: Path | None, text: str, code: Path | None) -> Federation:
     """The site's data as given."""
-    return load_site_data(data, open_trial(text, code), json.loads(text)[1])
+    _, client, _, _, fitted = json.loads(text)
+    return load_site_data(data, open_trial(text, code), client, None if fitted is None else read_fitted(fitted))

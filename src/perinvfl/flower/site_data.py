@@ -9,8 +9,10 @@ from torch import Tensor
 
 from perinvfl.data.constant import constant_scores
 from perinvfl.data.federation import Federation, Split, Task
+from perinvfl.data.own.fitted import Fitted
 from perinvfl.data.own.readers import ARRAYS, TABLES, read_arrays
-from perinvfl.data.own.sites import SitesSettings, site_federation
+from perinvfl.data.own.rows import Rows
+from perinvfl.data.own.sites import SitesSettings, site_federation, training_rows
 from perinvfl.data.registry import build_federation
 from perinvfl.errors import UserError
 from perinvfl.preparation.program import case_names
@@ -21,11 +23,21 @@ class UnusableData(UserError):
     """What is wrong with a site's own file, in words for the site alone."""
 
 
-def load_site_data(data: Path | None, trial: Trial, client: int) -> Federation:
-    """A federation of this one client, without padding."""
+def load_training_rows(data: Path | None, trial: Trial) -> Rows | None:
+    """The training rows of a site's own table; None where there is none that sites have to fit together."""
+    if data is None or not isinstance(trial.data, SitesSettings) or not _is_table(data, trial.data):
+        return None
+    try:
+        return training_rows(trial.data, data, trial.seed)
+    except UserError as error:
+        raise UnusableData(str(error)) from None
+
+
+def load_site_data(data: Path | None, trial: Trial, client: int, fitted: Fitted | None = None) -> Federation:
+    """A federation of this one client, without padding. fitted: what all sites do with the columns of their tables."""
     if data is not None:
         try:
-            return _own_file(data, trial.data, trial.seed)
+            return _own_file(data, trial.data, trial.seed, fitted)
         except UserError as error:
             raise UnusableData(str(error)) from None
     if isinstance(trial.data, SitesSettings):
@@ -67,16 +79,21 @@ def _own_groups(groups: dict[str, Any], client: int) -> dict[str, Any]:
     return {"counts": counts, "majority": groups["majority"][client]}
 
 
-def _own_file(data: Path, settings: Any, seed: int) -> Federation:
+def _is_table(data: Path, settings: SitesSettings) -> bool:
+    """Rows to be divided as on one machine; other arrays bring their own tests."""
+    return data.is_dir() or data.suffix.lower() in TABLES or bool(settings.held_out)
+
+
+def _own_file(data: Path, settings: Any, seed: int, fitted: Fitted | None) -> Federation:
     """A site's file. Arrays bring their own tests, unless contexts of them are to be held out."""
-    arrays = not data.is_dir() and data.suffix.lower() not in TABLES
-    if isinstance(settings, SitesSettings) and (settings.held_out or not arrays):
+    if isinstance(settings, SitesSettings) and _is_table(data, settings):
+        arrays = not data.is_dir() and data.suffix.lower() not in TABLES
         if arrays and any(key.startswith("test/") for key in _read_arrays(data)):
             raise UserError(
                 f"{data} has tests of its own (test/NAME/x), and data.test_contexts holds contexts out; use "
                 "only one of the two."
             )
-        federation = site_federation(settings, data, seed)
+        federation = site_federation(settings, data, seed, fitted)
         return dataclasses.replace(federation, spectrum=settings.spectrum or federation.spectrum)
     return read_own_arrays(
         data, getattr(settings, "task", "binary"), getattr(settings, "outputs", 1), getattr(settings, "spectrum", ())

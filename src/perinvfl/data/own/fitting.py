@@ -1,22 +1,26 @@
-"""What is fitted on training rows before a model is: medians, levels of categories, means and scales."""
+"""Fit, on training rows, what comes before a model: medians, levels of categories, means and scales."""
 
 import dataclasses
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from perinvfl.data.encoding import LEAST_ROWS, Encoding, codes_for, encode, feature_names
+from perinvfl.data.encoding import LEAST_ROWS, Encoding, encode, feature_names
 from perinvfl.data.federation import Schema
-from perinvfl.data.own.rows import Rows, number_of
+from perinvfl.data.own.fitted import Fitted, apply_fitted, category, indicators, recode, scale_of
+from perinvfl.data.own.rows import Rows
+from perinvfl.data.own.sums import fit_clients
 from perinvfl.errors import UserError
 
-LEAST_SCALE = 0.25  # of 0/1 columns
+Statistics = Literal["exact", "summed"]
 
 
 class Asked(Protocol):
     """The settings that decide about it."""
 
+    @property
+    def statistics(self) -> Statistics: ...
     @property
     def standardise(self) -> bool: ...
     @property
@@ -29,19 +33,40 @@ class Asked(Protocol):
     def label_scale(self) -> float: ...
 
 
-def fit_rows(rows: Rows, training: Tensor, asked: Asked) -> tuple[Rows, Schema, dict[str, Any]]:
+def fit_rows(
+    rows: Rows, training: Tensor, asked: Asked, given: Fitted | None = None
+) -> tuple[Rows, Schema, dict[str, Any]]:
     """Rows as a model sees them, what was fitted on the training rows [n] of all clients together, and what was
-    imputed, encoded or left aside, for the record. Tables are encoded and standardised, other x is left as it is."""
-    schema, counts = Schema(features=rows.features), dict[str, Any]()
+    imputed, encoded or left aside, for the record. Tables are encoded and standardised, other x is left as it is.
+
+    given: what was fitted elsewhere.
+    """
+    table = rows.x.ndim == 2
+    if given is not None:
+        fitted = given
+    elif table and asked.statistics == "summed" and not asked.mean:
+        fitted = fit_clients(rows.take(training))[0]
+    else:
+        fitted = _fit(rows, training, asked)
+    if not asked.standardise:
+        fitted = Fitted(fitted.encodings)
+    elif rows.task == "regression" and asked.label_scale:
+        fitted = dataclasses.replace(fitted, label_mean=asked.label_mean, label_scale=asked.label_scale)
+    counts = count_encoded(rows, fitted.encodings) if table else {}
+    return apply_fitted(rows, fitted), fitted.schema(rows), counts
+
+
+def _fit(rows: Rows, training: Tensor, asked: Asked) -> Fitted:
+    fitted = Fitted()
     if rows.x.ndim == 2:
         encodings = fit_encodings(rows, training)
-        counts = count_encoded(rows, encodings)
-        names = feature_names(encodings)
-        rows = dataclasses.replace(rows, x=encode(recode(rows, encodings), encodings), features=names, levels=())
-        schema = Schema(features=names, encodings=encodings)
-    if asked.standardise:
-        rows, schema = _standardised(rows, schema, training, asked)
-    return rows, schema, counts
+        used = encode(recode(rows, encodings)[training], encodings).double()
+        mean, scale = _statistics(used, indicators(encodings), asked)
+        fitted = Fitted(encodings, tuple(mean.tolist()), tuple(scale.tolist()))
+    if rows.task == "regression":
+        label_mean, label_scale = float(rows.y[training].mean()), float(rows.y[training].std(correction=0)) or 1.0
+        fitted = dataclasses.replace(fitted, label_mean=label_mean, label_scale=label_scale)
+    return fitted
 
 
 def encoded_rows(rows: Rows) -> Rows:
@@ -76,8 +101,7 @@ def fit_encodings(rows: Rows, training: Tensor) -> tuple[Encoding, ...]:
         each = torch.bincount(places, minlength=len(rows.clients) * len(levels)).view(-1, len(levels))
         named = each.amax(0) >= LEAST_ROWS
         kept = tuple(level for level, keep in zip(levels, named.tolist(), strict=True) if keep)
-        other = bool(each[:, ~named].any())
-        made.append(category(name, kept, other, flagged))
+        made.append(category(name, kept, bool(each[:, ~named].any()), flagged))
     return tuple(made)
 
 
@@ -87,76 +111,31 @@ def _median(values: Tensor) -> float:
     return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
-def category(name: str, levels: tuple[str, ...], other: bool, flagged: bool) -> Encoding:
-    codes = codes_for(levels, [number_of(level) for level in levels])
-    return Encoding(name, flagged=flagged, category=True, levels=levels, codes=codes, other=other)
-
-
-def recode(rows: Rows, encodings: tuple[Encoding, ...]) -> Tensor:
-    """[n, columns] as `encode` takes them: the place of a level becomes its code."""
-    if not any(encoding.category for encoding in encodings):
-        return rows.x
-    columns = []
-    for place, encoding in enumerate(encodings):
-        values, levels = rows.x[:, place], rows.levels_of(place)
-        if encoding.category and levels:
-            codes = torch.tensor([encoding.code_of(level) for level in levels], dtype=torch.float64)
-            missing = values.isnan()
-            values = torch.where(missing, torch.nan, codes[torch.where(missing, 0, values).long()])
-        columns.append(values)
-    return torch.stack(columns, 1)
-
-
-def count_encoded(rows: Rows, encodings: tuple[Encoding, ...]) -> dict[str, Any]:
-    """Of all rows that are used: values that were missing, levels by column, rows of other levels. {}: nothing was."""
-    missing = rows.x.isnan().sum(0).tolist()
-    raw = recode(rows, encodings)
-    other = {}
-    for place, encoding in enumerate(encodings):
-        if encoding.category:
-            known = torch.isin(raw[:, place], torch.tensor(encoding.codes, dtype=torch.float64)) | raw[:, place].isnan()
-            other[encoding.name] = int((~known).sum())
-    counts = {
-        "missing": {name: count for name, count in zip(rows.features, missing, strict=True) if count},
-        "medians": {e.name: e.median for e, count in zip(encodings, missing, strict=True) if count and not e.category},
-        "levels": {encoding.name: list(encoding.levels) for encoding in encodings if encoding.category},
-        "other": {name: count for name, count in other.items() if count},
-        "excluded": rows.excluded,
-    }
-    found = {key: value for key, value in counts.items() if value}
-    return {"rows": len(rows.y), **found} if found else {}
-
-
-def _standardised(rows: Rows, schema: Schema, training: Tensor, asked: Asked) -> tuple[Rows, Schema]:
-    """By the training rows of all clients together; only rows of plain columns, and the label of a regression."""
-    if rows.x.ndim == 2:
-        mean, scale = _statistics(rows.x[training].double(), indicators(schema.encodings), asked)
-        rows = dataclasses.replace(rows, x=((rows.x.double() - mean) / scale).float())
-        schema = dataclasses.replace(schema, mean=tuple(mean.tolist()), scale=tuple(scale.tolist()))
-    if rows.task == "regression":
-        label_mean, label_scale = asked.label_mean, asked.label_scale
-        if not label_scale:
-            label_mean, label_scale = float(rows.y[training].mean()), float(rows.y[training].std(correction=0)) or 1.0
-        rows = dataclasses.replace(rows, y=(rows.y - label_mean) / label_scale)
-        schema = dataclasses.replace(schema, label_mean=label_mean, label_scale=label_scale)
-    return rows, schema
-
-
 def _statistics(used: Tensor, indicator: Tensor, asked: Asked) -> tuple[Tensor, Tensor]:
     """Mean and scale of each column: those given, or those of the rows [n, columns]."""
     if asked.mean:
         if len(asked.mean) != used.shape[1]:
             raise UserError(f"data.mean has {len(asked.mean)} entries for {used.shape[1]} features.")
         return torch.tensor(asked.mean, dtype=torch.float64), torch.tensor(asked.scale, dtype=torch.float64)
-    return used.mean(0), scale_of(used.mean(0), used.std(0, correction=0), indicator)
+    mean = used.mean(0)
+    return mean, scale_of(mean, used.std(0, correction=0), indicator)
 
 
-def scale_of(mean: Tensor, deviation: Tensor, indicator: Tensor) -> Tensor:
-    """What columns are divided by: 1 for a constant one; the rare 1 of a 0/1 column that was made must not be huge."""
-    scale = torch.where(deviation > 1e-12 * mean.abs().clamp(min=1e-12), deviation, 1.0)
-    return torch.where(indicator, scale.clamp(min=LEAST_SCALE), scale)
-
-
-def indicators(encodings: tuple[Encoding, ...]) -> Tensor:
-    """[features] bool: 0/1 columns that stand for a level or a missing value."""
-    return torch.tensor([name != one.name for one in encodings for name in one.features])
+def count_encoded(rows: Rows, encodings: tuple[Encoding, ...]) -> dict[str, Any]:
+    """Of all rows that are used: values that were missing, levels by column, rows of other levels. {}: nothing was."""
+    raw = recode(rows, encodings)
+    missing = dict(zip((encoding.name for encoding in encodings), raw.isnan().sum(0).tolist(), strict=True))
+    other = {}
+    for place, encoding in enumerate(encodings):
+        if encoding.category:
+            known = torch.isin(raw[:, place], torch.tensor(encoding.codes, dtype=raw.dtype)) | raw[:, place].isnan()
+            other[encoding.name] = int((~known).sum())
+    counts = {
+        "missing": {name: count for name, count in missing.items() if count},
+        "medians": {e.name: e.median for e in encodings if missing[e.name] and not e.category},
+        "levels": {encoding.name: list(encoding.levels) for encoding in encodings if encoding.category},
+        "other": {name: count for name, count in other.items() if count},
+        "excluded": rows.excluded,
+    }
+    found = {key: value for key, value in counts.items() if value}
+    return {"rows": len(rows.y), **found} if found else {}

@@ -7,7 +7,10 @@ from typing import NoReturn
 
 from perinvfl.core.hyper import check_bounds, hyper
 from perinvfl.data.federation import Federation, Task
-from perinvfl.data.own.files import Division, FileSettings, Missing, file_federation
+from perinvfl.data.own.division import Division, divide
+from perinvfl.data.own.files import FileSettings, Missing, file_federation, read_rows
+from perinvfl.data.own.fitted import Fitted
+from perinvfl.data.own.rows import Rows
 from perinvfl.errors import UserError
 
 
@@ -46,11 +49,31 @@ class SitesSettings(Division):
             raise UserError(f"{where}.outputs = {self.outputs}: must be {right}.")
 
 
-def site_federation(settings: SitesSettings, path: Path, seed: int) -> Federation:
-    """A site's own table or photographs, read as on one machine: a federation of one client."""
+def training_rows(settings: SitesSettings, path: Path, seed: int) -> Rows | None:
+    """The rows of a site's own table that train; None of photographs and other pictures."""
+    own = _own_settings(settings, path)
+    rows = read_rows(own)
+    return rows.take(divide(rows, own, seed)[0]) if rows.x.ndim == 2 else None
+
+
+def _own_settings(settings: SitesSettings, path: Path) -> FileSettings:
     shared = {field.name for field in dataclasses.fields(FileSettings)} & {f.name for f in dataclasses.fields(settings)}
-    own = FileSettings(path=str(path), **{name: getattr(settings, name) for name in shared})
-    federation = file_federation(own, seed)
+    return FileSettings(path=str(path), **{name: getattr(settings, name) for name in shared})
+
+
+def site_federation(settings: SitesSettings, path: Path, seed: int, fitted: Fitted | None = None) -> Federation:
+    """A site's own table or photographs, read as on one machine: a federation of one client.
+
+    fitted: what all sites do with the columns of their tables.
+    """
+    own = _own_settings(settings, path)
+    rows = read_rows(own)
+    if settings.mean and rows.x.ndim == 2 and (any(rows.levels) or bool(rows.x.isnan().any())):
+        raise UserError(
+            f"{path} has missing values or categories, which data.mean and data.scale do not cover; leave the two out, "
+            "and the sites sum up what they need."
+        )
+    federation = file_federation(own, seed, fitted)
     if federation.clients != 1:
         names = ", ".join(federation.client_names)
         raise UserError(f"{path} holds {federation.clients} clients ({names}); a site's file holds its own rows alone.")

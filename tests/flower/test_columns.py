@@ -28,7 +28,7 @@ from perinvfl.runs.records import CHECKPOINT, read_run
 from perinvfl.runs.trial import Trial
 from tests.data.own.patients import HEADER, patients
 from tests.data.own.small_table import write
-from tests.flower.deployed import assert_equal, deploy, simulate, simulated_state, site_state
+from tests.flower.deployed import assert_equal, deploy, plain, simulate, simulated_state, site_state
 from tests.flower.inprocess import InProcess
 
 COLUMNS: dict[str, Any] = {"label": "ill", "client": "hospital", "context": "year", "test_contexts": [2022]}
@@ -71,14 +71,17 @@ def test_deployed_tables_train_as_on_one_machine(tmp_path: Path, method: str) ->
     trial, post = at_sites(tmp_path, rows, method)
     rounds = deploy(trial, tmp_path, transport=post)
     alone = on_one_machine(tmp_path, rows, method)
-    theirs = checkpoint.load(simulate(alone, tmp_path) / CHECKPOINT)
+    simulated = simulate(alone, tmp_path)
+    theirs = checkpoint.load(simulated / CHECKPOINT)
     ours = checkpoint.load(rounds.folder / SERVER)
     server = {name: leaf for name, leaf in ours.items() if name.startswith("server")}
     assert_equal(server, {name: theirs[name][0] for name in server})
     for client in range(3):
         assert_equal(site_state(rounds, tmp_path, client), simulated_state(theirs, alone, client))
-    run = read_run(rounds.folder)
-    assert run is not None and run.start["schema"]["features"] == list(alone.federation().schema.features)
+    run, other = read_run(rounds.folder), read_run(simulated)
+    assert run is not None and other is not None
+    assert plain(run.events) == plain(other.events), "predictions at sites are scored as on one machine"
+    assert run.start["schema"]["features"] == list(alone.federation().schema.features)
     training = [row for row in rows if row[1] != 2022]
     assert 0 < run.notes["encoding"]["missing"]["chol"] <= sum(row[3] == "" for row in training)
     assert run.notes["encoding"]["levels"] == {"cp": ["1", "2", "3"], "unit": ["north", "south"]}

@@ -80,6 +80,27 @@ def test_every_form_of_table_is_encoded_alike(tmp_path: Path) -> None:
     same(first, pf.from_arrays(lists, features=COLUMNS, categories="cp", **given))
 
 
+def test_a_session_takes_what_it_was_fitted_on() -> None:
+    """Frames with names or numbers for columns, in any order; arrays by codes; what does not fit is one sentence."""
+    rows = [[None if cell == "" else cell for cell in row] for row in patients()]
+    numbered = pd.DataFrame([row[2:6] for row in rows])
+    named = numbered.set_axis(list(COLUMNS), axis=1)
+    given: dict[str, Any] = {"y": [row[6] for row in rows], "client": [row[0] for row in rows]}
+    said = []
+    for frame in (numbered, named):
+        names = [str(name) for name in frame.columns]
+        session = pf.start(pf.from_arrays(frame, categories=[names[2]], **given), "fedavg", rounds=2).run()
+        said.append(session.outputs(frame[:20]))
+        assert torch.equal(said[-1], session.outputs(frame[:20][list(frame.columns[::-1])]))
+    assert torch.equal(*said)
+    with pytest.raises(UserError, match='column "unit" is missing'):
+        session.outputs(named[["age", "chol", "cp"]])
+    with pytest.raises(UserError, match='row 1, column "age": "old" is not a number'):
+        session.outputs([["old", 200, 1, "north"]])
+    with pytest.raises(UserError, match="x has 3 columns; the model takes 4"):
+        session.outputs([[50, 200, "north"]])
+
+
 def test_arrays_with_gaps(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     x = draw.normal(size=(80, 3))

@@ -18,7 +18,10 @@ def column_names(x: Any) -> list[str]:
 
 def select(x: Any, names: list[str]) -> Any:
     """These columns of a data frame, in this order."""
-    return x.select(names) if hasattr(x, "column_names") else x[names]
+    if hasattr(x, "column_names"):
+        return x.select(names)
+    keys = {str(key): key for key in x.columns}  # pandas may number its columns
+    return x[[keys[name] for name in names]]
 
 
 def columns_of(x: Any) -> list[Column] | None:

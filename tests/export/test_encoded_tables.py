@@ -114,6 +114,9 @@ def test_rows_that_cannot_be_used_are_told(
     capsys.readouterr()
     assert call([*asked, "--id", "patent"]) == 2
     assert 'has no column "patent" to be the id; did you mean patient?' in capsys.readouterr().err
+    write(table, [NEW[0], ["p7", "50"]], ["patient", *COLUMNS])
+    assert call([*asked, "--id", "patient"]) == 0
+    assert capsys.readouterr().out.splitlines()[2].startswith("p7,,,,line 3: has 2 cells")
     write(table, [NEW[3][1:], NEW[5][1:]], list(COLUMNS))
     assert call(asked) == 2
     assert "(1 more rows, none of them usable)" in capsys.readouterr().err
@@ -127,4 +130,4 @@ def test_the_record_and_the_card_say_what_was_encoded(run: Path, tmp_path: Path)
     card = (tmp_path / "m.pt2.md").read_text()
     assert "A missing value is NaN" in card and "was missing in `chol`, `unit`" in card
     assert "`unit` is a category: 0 = north, 1 = south; any other number: other." in card
-    assert "`cp` is a category: 1 = 1, 2 = 2, 3 = 3" in card
+    assert "`cp` is a category: 1, 2, 3; any other" in card

@@ -93,14 +93,14 @@ def _columns(description: Description) -> list[str]:
     """What to write where a value is missing, and for the levels of categories."""
     if not description.columns:
         return []
-    lines = ["", "A missing value is NaN; the model puts the median of the training rows in its place."]
+    lines = ["", "A missing value is NaN; of a number, the model puts the median of the training rows in its place."]
     flagged = [f"`{column.name}`" for column in description.columns if column.flagged]
     if flagged:
         lines.append(f"It also knows that the value was missing in {', '.join(flagged)}.")
     for column in description.columns:
         if column.category:
-            pairs = zip(column.codes, column.levels, strict=True)
-            codes = ", ".join(f"{code:g} = {level}" for code, level in pairs)
+            pairs = [(f"{code:g}", level) for code, level in zip(column.codes, column.levels, strict=True)]
+            codes = ", ".join(code if code == level else f"{code} = {level}" for code, level in pairs)
             lines.append(f"`{column.name}` is a category: {codes or 'no level is named'}; any other number: other.")
     return lines
 

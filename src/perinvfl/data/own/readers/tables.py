@@ -55,8 +55,7 @@ def csv_cells(path: Path) -> Cells:
         for i, (line, row) in enumerate(body)
         if len(row) != len(header)
     ]
-    blank = [""] * len(header)
-    whole = [row if len(row) == len(header) else blank for _, row in body]
+    whole = [(row + [""] * len(header))[: len(header)] for _, row in body]
     columns: dict[str, Column] = {name: [row[at] for row in whole] for at, name in enumerate(header)}
     return Cells("CSV table", header, columns, [f"line {line}" for line, _ in body], ragged)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from perinvfl.algorithms import FedAvg
 from perinvfl.core.seeding import generator
-from perinvfl.data.federation import Federation, Split
+from perinvfl.data.federation import Federation, Split, Task
 from perinvfl.engine.program_run import ProgramRun
 from perinvfl.engine.simulation import Simulation
 from perinvfl.errors import UserError
@@ -36,10 +36,10 @@ def by_hand(federation: Federation, twins: list[Tensor]) -> list[list[int]]:
     classes = federation.classes
     multi = federation.task == "multiclass"
     moments = [[torch.zeros_like(w), torch.zeros_like(w)] for w in twins]
-    clients = []
+    clients: list[list[tuple[int, tuple[Tensor, int]]]] = []
     for x, y, context in zip(*federation.train, strict=True):
-        rows = [(row.double(), int(label)) for row, label, own in zip(x, y, context, strict=True) if own >= 0]
-        clients.append(list(enumerate(rows)))
+        real = [(row.double(), int(label)) for row, label, own in zip(x, y, context, strict=True) if own >= 0]
+        clients.append(list(enumerate(real)))
 
     def shares(w: Tensor, row: Tensor) -> Tensor:
         logits = w @ row
@@ -72,7 +72,7 @@ def by_hand(federation: Federation, twins: list[Tensor]) -> list[list[int]]:
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize(("task", "outputs"), [("binary", 1), ("multiclass", 3)])
-def test_twins_are_two_models_that_replace_each_others_labels(executor: str, task: str, outputs: int) -> None:
+def test_twins_are_two_models_that_replace_each_others_labels(executor: str, task: Task, outputs: int) -> None:
     federation = small(task=task, outputs=outputs)
     run = run_of(federation, executor)
     begun = Simulation([Twins()], [in_halves(federation)], [7], run.training, twin_model(federation, LINEAR, "float32"))

@@ -1,16 +1,34 @@
 """In the manner of scikit-learn, and with scikit-learn itself."""
 
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import sklearn
 from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import estimator_html_repr
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import perinvfl as pf
 from perinvfl.algorithms import ALGORITHMS
 from perinvfl.errors import UserError
+
+SMALL: dict[str, Any] = {"rounds": 2, "hidden": (4,)}
+
+
+@parametrize_with_checks([pf.PersonalInvariantClassifier(rounds=40), pf.PersonalInvariantRegressor(rounds=40)])
+def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
 
 
 def data(task: str, rows: int = 240) -> dict[str, Any]:
@@ -79,28 +97,156 @@ def test_scikit_learn_can_clone_and_sort_them() -> None:
     model = pf.PersonalInvariantClassifier(algorithm="ditto", settings={"pull": 0.3}, rounds=2, hidden=[4])
     copied = clone(model)
     assert copied is not model and copied.get_params() == model.get_params()
-    assert copied.set_params(rounds=3).rounds == 3 and model.rounds == 2
-    with pytest.raises(ValueError, match="nonsense is not a parameter"):
+    assert copied.set_params(rounds=np.int64(3)).rounds == 3 and model.rounds == 2
+    with pytest.raises(ValueError, match="Invalid parameter 'nonsense'"):
         model.set_params(nonsense=1)
     assert is_classifier(model) and not is_regressor(model) and is_regressor(pf.PersonalInvariantRegressor())
-    assert repr(model) == "PersonalInvariantClassifier(algorithm='ditto', settings={'pull': 0.3}, rounds=2, hidden=[4])"
+    assert "algorithm='ditto'" in repr(model) and "batch_size" not in repr(model)
+    assert "<div" in estimator_html_repr(model) and "ditto" in estimator_html_repr(model)
     given = data("binary", 40)
     pipe = make_pipeline(StandardScaler(), copied)
     pipe.fit(given["X"], given["y"], personalinvariantclassifier__client=given["client"])
     assert pipe.predict(given["X"], client="a").shape == (40,)
 
 
+READ = """
+import pickle, sys
+import numpy as np
+model, X, client, expected = pickle.load(open(sys.argv[1], "rb"))
+assert not hasattr(model, "session_")
+answers = getattr(model, sys.argv[2])(X, client)
+assert (answers == expected).all(), answers
+"""
+
+
+@pytest.mark.parametrize("algorithm", ["recommended", "perinvfl"])
+def test_a_fitted_model_is_pickled_without_its_data(algorithm: str, tmp_path: Path) -> None:
+    given = data("binary")
+    marked = given["X"].copy()
+    marked[7, 1] = 0.123456789
+    model = pf.PersonalInvariantClassifier(algorithm, **SMALL).fit(**given | {"X": marked})
+    expected = model.predict_proba(marked, given["client"])
+    (tmp_path / "model.pickle").write_bytes(pickle.dumps((model, marked, given["client"], expected)))
+    command = [sys.executable, "-c", READ, str(tmp_path / "model.pickle"), "predict_proba"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    packed = pickle.dumps(model)
+    assert len(packed) < 10_000, "as large as the models, whatever the number of rows"
+    for kind in (np.float32, np.float64):
+        assert kind(marked[7, 1]).tobytes() not in packed
+    again = pickle.loads(packed)
+    assert again.found_ == model.found_ and (again.predict(marked) == model.predict(marked)).all()
+    assert (again.fit(**given).predict_proba(marked) != 0).all()
+
+
+@pytest.fixture
+def routing() -> Iterator[None]:
+    with sklearn.config_context(enable_metadata_routing=True):
+        yield
+
+
+def test_clients_and_contexts_are_routed(routing: None) -> None:
+    given = data("binary", 120)
+    X, y, who = given["X"], given["y"], {"client": given["client"], "context": given["context"]}
+    pipe = make_pipeline(StandardScaler(), pf.PersonalInvariantClassifier("fedavg", rounds=10, hidden=(4,)))
+    fitted = clone(pipe).fit(X, y, **who)
+    assert fitted[-1].clients_.tolist() == ["a", "b"] and fitted[-1].contexts_.tolist() == ["0", "1"]
+    assert fitted.predict(X, client=given["client"]).shape == (120,)
+    assert fitted.score(X, y, client=given["client"]) > 0.5
+    grid = {"personalinvariantclassifier__algorithm": ["alone", "fedavg"]}
+    search = GridSearchCV(pipe, grid, cv=3, error_score="raise").fit(X, y, **who)
+    # Clients have opposite signs: only models of their own, asked by name, can be right.
+    assert search.best_params_ == {"personalinvariantclassifier__algorithm": "alone"} and search.best_score_ > 0.7
+    assert search.score(X, y, client=given["client"]) > 0.7
+    scores = cross_validate(pipe, X, y, params=who, cv=3, return_estimator=True, error_score="raise")
+    assert [kept[-1].clients_.tolist() for kept in scores["estimator"]] == [["a", "b"]] * 3
+    by_client = cross_validate(
+        pipe, X, y, params={**who, "groups": given["client"]}, cv=LeaveOneGroupOut(), error_score="raise"
+    )
+    assert (by_client["test_score"] < 0.5).all(), "the other's model, of a client that it has not seen"
+
+
+def test_a_client_it_has_not_seen_gets_the_shared_model() -> None:
+    given = data("binary", 80)
+    X = given["X"]
+    model = pf.PersonalInvariantClassifier("perinvfl", rounds=20, hidden=(4,)).fit(**given)
+    assert (model.predict_proba(X, "new") == model.predict_proba(X)).all()
+    assert (model.predict_proba(X, "a") != model.predict_proba(X)).any()
+    mixed = np.where(np.arange(80) < 40, "a", "new")
+    assert np.allclose(model.predict_proba(X, mixed)[:40], model.predict_proba(X[:40], "a"), atol=1e-6)
+    assert np.allclose(model.predict_proba(X, mixed)[40:], model.predict_proba(X[40:]), atol=1e-6)
+    with pytest.raises(UserError, match='"new" is not a client; known are a, b'):
+        model.set_params(unknown_client="error").predict(X, mixed)
+    alone = pf.PersonalInvariantClassifier("alone", **SMALL).fit(**given)
+    with pytest.raises(ValueError, match="no global model; name a client"):
+        alone.predict(X, "new")
+    alone.fit(X, given["y"])  # all of one client, which is then nobody else's
+    assert alone.clients_.tolist() == ["all"] and alone.predict(X).shape == (80,)
+
+
+def test_a_row_gets_the_same_answer_in_any_company() -> None:
+    given = data("regression", 600)
+    model = pf.PersonalInvariantRegressor(**SMALL).fit(**given)
+    X, client = given["X"], given["client"]
+    together = model.predict(X, client)
+    assert (model.predict(X[::-1], client[::-1])[::-1] == together).all()
+    assert all(model.predict(X[[i]], client[i])[0] == together[i] for i in range(0, 600, 37))
+
+
+def test_seeds_and_contexts_are_passed_on() -> None:
+    given = data("regression", 60)
+    first, same, other = (
+        pf.PersonalInvariantRegressor(random_state=seed, **SMALL).fit(**given).predict(given["X"]) for seed in (1, 1, 2)
+    )
+    assert (first == same).all() and (first != other).any()
+    drawn = [np.random.RandomState(3), np.random.RandomState(3), None, None]
+    answers = [pf.PersonalInvariantRegressor(random_state=s, **SMALL).fit(**given).predict(given["X"]) for s in drawn]
+    assert (answers[0] == answers[1]).all() and (answers[2] != answers[3]).any()
+    given = data("binary", 60)
+    inferred = pf.PersonalInvariantClassifier("irm", contexts={"infer": "hard", "reference_rounds": 3}, **SMALL)
+    assert inferred.fit(**given).found_
+    with pytest.raises(UserError, match=r"contexts\.infer: recommended decides this itself"):
+        inferred.set_params(algorithm="recommended").fit(**given)
+
+
+def test_without_scikit_learn_it_is_asked_for() -> None:
+    code = """
+import sys
+sys.modules["sklearn"] = None
+import perinvfl as pf
+from perinvfl.errors import UserError
+try:
+    pf.PersonalInvariantClassifier
+except UserError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'perinvfl[sklearn]'" in done.stdout and len(done.stdout.splitlines()) == 1
+
+
 def test_mistakes_are_answered() -> None:
     given = data("binary", 40)
     model = pf.PersonalInvariantClassifier(rounds=2, hidden=(4,))
-    with pytest.raises(UserError, match="not fitted yet"):
-        model.predict_proba(given["X"])
+    for kind in (UserError, NotFittedError):
+        with pytest.raises(kind, match="not fitted yet"):
+            model.predict_proba(given["X"])
     with pytest.raises(UserError, match="one class only"):
         model.fit(given["X"], ["same"] * 40)
-    with pytest.raises(UserError, match="row 3"):
+    with pytest.raises(ValueError, match="contains infinity"):
         model.fit(np.where(np.arange(40)[:, None] == 2, np.inf, given["X"]), given["y"])
+    for wrong, sentence in (
+        ({"algorithm": "perinvlf"}, 'algorithm = "perinvlf" is not known; did you mean perinvfl?'),
+        ({"settings": {"beto": 1}, "algorithm": "perinvfl"}, "perinvfl.beto is not a setting; did you mean beta?"),
+        ({"settings": "beta=1"}, "must be a dict of the algorithm's settings"),
+        ({"rounds": "many"}, "rounds = 'many': must be a whole number"),
+        ({"hidden": ("wide",)}, "must be a whole number"),
+        ({"unknown_client": "guess"}, 'must be "shared" or "error"'),
+    ):
+        with pytest.raises(ValueError, match=re.escape(sentence)) as caught:
+            clone(model).set_params(**wrong).fit(**given)
+        assert isinstance(caught.value, UserError) and "\n" not in str(caught.value)
+    with pytest.raises(UserError, match="context names 3 contexts for the 40 rows"):
+        model.fit(given["X"], given["y"], context=[1, 2, 3])
     model.fit(**given)
-    with pytest.raises(UserError, match="is not a client"):
-        model.predict(given["X"], "c")
     with pytest.raises(UserError, match="names 3 clients for the 40 rows"):
         model.predict(given["X"], ["a", "b", "a"])

@@ -1,4 +1,4 @@
-"""Tables in the manner of scikit-learn, which need not be installed: fit, predict and score, for each client.
+"""Tables in the manner of scikit-learn: fit, predict and score, for each client.
 
 >>> model = PersonalInvariantClassifier(rounds=20, hidden=(8,))
 >>> X = [[0.0], [1.0], [2.0], [3.0]] * 10
@@ -8,30 +8,57 @@
 ['low', 'high']
 """
 
-import inspect
-from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from numbers import Integral
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from perinvfl import api
-from perinvfl.algorithms import settings_of
-from perinvfl.data.federation import Federation
+from perinvfl.algorithms import Algorithm, settings_of
+from perinvfl.core.naming import name_of
+from perinvfl.data.own.rows import AskedTask
 from perinvfl.errors import UserError
 from perinvfl.runs.experiment import algorithm_named
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.exceptions import NotFittedError
+    from sklearn.metrics import accuracy_score, r2_score
+    from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import validate_data
+except ImportError as error:
+    raise UserError(
+        f"The estimators need scikit-learn 1.6 or later ({error}): pip install 'perinvfl[sklearn]'. "
+        "pf.from_arrays and pf.start train the same without it."
+    ) from None
 
 RATES = ("learning_rate", "personal_learning_rate", "finetune_learning_rate")
 OPTIMIZERS = ("optimizer", "personal_optimizer", "finetune_optimizer")
 OWN_DEFAULTS = ("recommended", "pfedme")  # the first needs no settings, and those of the second only go together
+BLOCK = 256  # rows that are predicted at once
+NUMBERS = "biufc"  # kinds of NumPy arrays that hold numbers
 
 
-class _Estimator:
-    """What the classifier and the regressor share. Parameters follow scikit-learn's convention, so `clone` works."""
+class BadInput(UserError, ValueError):
+    """What cannot be fitted or predicted, in one sentence; scikit-learn looks for a ValueError."""
 
-    _estimator_type: str
-    _task: Any
+
+class NotFitted(UserError, NotFittedError):
+    """Asked to predict before fit."""
+
+
+class _Estimator(BaseEstimator):
+    """What the classifier and the regressor share."""
+
     # Where the algorithms' own defaults are the paper's, these suit standardised columns and a small network.
     _usual: ClassVar[dict[str, Any]]
+    # With metadata routing on, client and context go where they are meant to go without a further word.
+    __metadata_request__fit: ClassVar = {"client": True, "context": True}
+    __metadata_request__predict: ClassVar = {"client": True}
+    __metadata_request__score: ClassVar = {"client": True}
 
     def __init__(
         self,
@@ -40,128 +67,145 @@ class _Estimator:
         rounds: int = 200,
         hidden: Sequence[int] = (16,),
         batch_size: int = 0,
-        random_state: int = 0,
+        random_state: Any = 0,
+        contexts: dict[str, Any] | None = None,
+        unknown_client: Literal["shared", "error"] = "shared",
     ) -> None:
+        """algorithm: a name in `perinvfl list`, or `module:Class`. settings: those of the algorithm.
+
+        rounds: of training. hidden: widths of the hidden layers. batch_size: rows per local step; 0: all.
+        random_state: a seed, a RandomState, or None for another result each time.
+        contexts: settings as under `[contexts]`, to infer them.
+        unknown_client: what predicts for a client that was not in fit: the shared model, or nothing ("error").
+        """
         self.algorithm = algorithm
         self.settings = settings
         self.rounds = rounds
         self.hidden = hidden
         self.batch_size = batch_size
         self.random_state = random_state
+        self.contexts = contexts
+        self.unknown_client = unknown_client
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the session, which holds every row it was trained on."""
+        return {name: value for name, value in super().__getstate__().items() if name != "session_"}
 
-    def set_params(self, **params: Any) -> Self:
-        for name, value in params.items():
-            if name not in self.get_params():
-                raise ValueError(f"{name} is not a parameter of {type(self).__name__}.")
-            setattr(self, name, value)
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "models_")
+
+    def _fit(self, table: Any, y: Any, client: Any, context: Any, task: AskedTask) -> Self:
+        if self.unknown_client not in ("shared", "error"):
+            raise BadInput(f'unknown_client = {self.unknown_client!r}: must be "shared" or "error".')
+        seed = self.random_state
+        seed = int(seed) if isinstance(seed, Integral) else int(check_random_state(seed).randint(2**31 - 1))
+        for role, values in (("client", client), ("context", context)):
+            if values is not None:
+                _one_per_row(role, values, len(y))
+        with _one_sentence():
+            algorithm = self._algorithm()
+            federation = api.from_arrays(
+                table,
+                y,
+                client=client,
+                context=context,
+                features=getattr(self, "feature_names_in_", None),
+                task=task,
+                seed=seed,
+                test_share=0,
+                holdout=0,
+            )
+            session = api.start(
+                federation,
+                algorithm,
+                rounds=_plain(self.rounds),
+                seed=seed,
+                model={"hidden": _plain(self.hidden)},
+                batch_size=_plain(self.batch_size),
+                contexts=self.contexts,
+            ).run()
+            self.session_, self.models_, self.found_ = session, session.fitted(), session.found
+        self.clients_ = np.array(federation.client_names)
+        self.contexts_ = np.array(federation.schema.contexts)
+        self.one_client_ = client is None
         return self
 
-    def __repr__(self) -> str:
-        defaults = inspect.signature(type(self)).parameters
-        changed = [f"{k}={v!r}" for k, v in self.get_params().items() if v != defaults[k].default]
-        return f"{type(self).__name__}({', '.join(changed)})"
+    def _table(self, X: Any, reset: bool) -> Any:
+        """X as it is trained on, its columns checked against those of fit."""
+        return validate_data(self, X, reset=reset, dtype="numeric")
 
-    def __sklearn_tags__(self) -> Any:
-        """For scikit-learn, if it is there: what kind of estimator this is."""
-        from sklearn.utils import ClassifierTags, RegressorTags, Tags, TargetTags
+    def _algorithm(self) -> Algorithm:
+        """With the settings that were given, and the usual ones for the rest."""
+        if not isinstance(self.settings, dict | None):
+            raise BadInput(f"settings = {self.settings!r}: must be a dict of the algorithm's settings.")
+        if not isinstance(self.rounds, Integral):
+            raise BadInput(f"rounds = {self.rounds!r}: must be a whole number.")
+        known = {field.name for field in settings_of(algorithm_named(self.algorithm, "algorithm"))}
+        usual = {"local_steps": 5, "beta": 0.1, "warmup_rounds": int(self.rounds) // 4, **self._usual}
+        if self.algorithm in OWN_DEFAULTS:
+            usual = {}
+        chosen = {name: value for name, value in usual.items() if name in known} | (self.settings or {})
+        return api.algorithm(self.algorithm, **_plain(chosen))
 
-        classifier = self._estimator_type == "classifier"
-        return Tags(
-            estimator_type=self._estimator_type,
-            target_tags=TargetTags(required=True),
-            classifier_tags=ClassifierTags() if classifier else None,
-            regressor_tags=None if classifier else RegressorTags(),
-        )
+    def _by_client(self, X: Any, client: Any, ask: Any) -> np.ndarray:
+        """What `ask(rows, client)` says row by row: one client for all rows, one a row, or none: the shared model."""
+        if not hasattr(self, "models_"):
+            raise NotFitted(f"This {type(self).__name__} is not fitted yet; call fit first.")
+        rows = self._table(X, reset=False)
+        with _one_sentence():
+            if client is None or isinstance(client, str) or np.ndim(client) == 0:
+                return _in_blocks(ask, rows, self._model_for(client))
+            names = _one_per_row("client", client, len(rows))
+            answers: list[Any] = [None] * len(names)
+            for name in dict.fromkeys(names):
+                places = [place for place, own in enumerate(names) if own == name]
+                said = _in_blocks(ask, rows[places], self._model_for(name))
+                for place, answer in zip(places, said, strict=True):
+                    answers[place] = answer
+        return np.array(answers)
+
+    def _model_for(self, client: Any) -> str | None:
+        """Whose model predicts: the client's own, or (None) the shared one."""
+        if client is None:
+            return str(self.clients_[0]) if self.one_client_ else None
+        name = name_of(client)
+        known = name in self.models_.personal
+        return name if known or self.unknown_client == "error" else None
+
+
+class PersonalInvariantClassifier(ClassifierMixin, _Estimator):
+    """A model for each client, invariant over the client's contexts."""
+
+    _usual: ClassVar[dict[str, Any]] = {**dict.fromkeys(RATES, 0.5), "penalty_weight": 1000.0}
+    __metadata_request__predict_proba: ClassVar = {"client": True}
 
     def fit(self, X: Any, y: Any, client: Any = None, context: Any = None) -> Self:
         """Rows of all clients together: who each is from, and in which context. Every row trains."""
-        federation = self._federation(X, y, client, context)
-        self.session_ = api.start(
-            federation,
-            api.algorithm(self.algorithm, **self._settings()),
-            rounds=self.rounds,
-            seed=self.random_state,
-            model={"hidden": tuple(self.hidden)},
-            batch_size=self.batch_size,
-        ).run()
-        self.clients_ = np.array(federation.client_names)
-        self.contexts_ = np.array(federation.schema.contexts)
-        self.n_features_in_ = len(federation.schema.columns)
-        if getattr(X, "columns", None) is not None:
-            self.feature_names_in_ = np.array(federation.schema.columns, dtype=object)
-        return self
-
-    def _federation(self, X: Any, y: Any, client: Any, context: Any) -> Federation:
-        return api.from_arrays(
-            X, y, client=client, context=context, task=self._task, seed=self.random_state, test_share=0, holdout=0
-        )
-
-    def _settings(self) -> dict[str, Any]:
-        known = {field.name for field in settings_of(algorithm_named(self.algorithm, "algorithm"))}
-        usual = {"local_steps": 5, "beta": 0.1, "warmup_rounds": self.rounds // 4, **self._usual}
-        if self.algorithm in OWN_DEFAULTS:
-            usual = {}
-        return {name: value for name, value in usual.items() if name in known} | (self.settings or {})
-
-    def _by_client(self, X: Any, client: Any, ask: Any) -> np.ndarray:
-        """What `ask(X, client)` says row by row: one client for all rows, one a row, or none for the global model."""
-        if not hasattr(self, "session_"):
-            raise UserError(f"This {type(self).__name__} is not fitted yet; call fit first.")
-        if client is None or isinstance(client, str) or np.ndim(client) == 0:
-            return np.asarray(ask(X, None if client is None else str(client)))
-        names = np.array([str(name) for name in client])
-        rows = X if hasattr(X, "iloc") else np.asarray(X)
-        if len(names) != len(rows):
-            raise UserError(f"client names {len(names)} clients for the {len(rows)} rows of X.")
-        answers: list[Any] = [None] * len(names)
-        for name in dict.fromkeys(names.tolist()):
-            places = np.flatnonzero(names == name)
-            said = ask(rows.iloc[places] if hasattr(rows, "iloc") else rows[places], name)
-            for place, answer in zip(places, np.asarray(said), strict=True):
-                answers[place] = answer
-        return np.array(answers)
-
-
-class PersonalInvariantClassifier(_Estimator):
-    """A model for each client, invariant over the client's contexts. `settings` are those of the algorithm."""
-
-    _estimator_type = "classifier"
-    _task = "multiclass"
-    _usual: ClassVar[dict[str, Any]] = {**dict.fromkeys(RATES, 0.5), "penalty_weight": 1000.0}
-
-    def fit(self, X: Any, y: Any, client: Any = None, context: Any = None) -> Self:
-        labels = np.asarray(y)
+        table = self._table(X, reset=True)
+        labels = _labels(self, table, y)
+        check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
-            raise UserError("y holds one class only, so there is nothing to learn.")
-        return super().fit(X, numbers, client, context)
+            raise BadInput("y holds one class only, so there is nothing to learn.")
+        return self._fit(table, numbers, client, context, "binary" if len(self.classes_) == 2 else "multiclass")
 
     def predict(self, X: Any, client: Any = None) -> np.ndarray:
-        """Classes as they were in y; without a client, those of the global model."""
+        """Classes as they were in y. Without a client, or for one that was not in fit, those of the shared model."""
         shares = self.predict_proba(X, client)
         return self.classes_[shares.argmax(1)]
 
     def predict_proba(self, X: Any, client: Any = None) -> np.ndarray:
         """[n, classes], in the order of `classes_`."""
-        return self._by_client(X, client, lambda X, name: self.session_.predict_proba(X, name).numpy())
+        return self._by_client(X, client, lambda rows, name: self.models_.predict_proba(rows, name).numpy())
 
-    def score(self, X: Any, y: Any, client: Any = None) -> float:
+    def score(self, X: Any, y: Any, client: Any = None, sample_weight: Any = None) -> float:
         """Share of the rows that are classified right."""
-        return float(np.mean(self.predict(X, client) == np.asarray(y)))
-
-    def _federation(self, X: Any, y: Any, client: Any, context: Any) -> Federation:
-        self._task = "binary" if len(self.classes_) == 2 else "multiclass"
-        return super()._federation(X, y, client, context)
+        return float(accuracy_score(y, self.predict(X, client), sample_weight=sample_weight))
 
 
-class PersonalInvariantRegressor(_Estimator):
-    """A model for each client, invariant over the client's contexts. `settings` are those of the algorithm."""
+class PersonalInvariantRegressor(RegressorMixin, _Estimator):
+    """A model for each client, invariant over the client's contexts."""
 
-    _estimator_type = "regressor"
-    _task = "regression"
     # A squared error is steeper than a cross-entropy, and its penalty of the fourth order: Adam's steps are bounded.
     _usual: ClassVar[dict[str, Any]] = {
         **dict.fromkeys(RATES, 0.01),
@@ -169,11 +213,61 @@ class PersonalInvariantRegressor(_Estimator):
         "penalty_weight": 100.0,
     }
 
-    def predict(self, X: Any, client: Any = None) -> np.ndarray:
-        """Values in the unit of y; without a client, those of the global model."""
-        return self._by_client(X, client, lambda X, name: self.session_.predict(X, name).numpy())  # type: ignore[union-attr]
+    def fit(self, X: Any, y: Any, client: Any = None, context: Any = None) -> Self:
+        """Rows of all clients together: who each is from, and in which context. Every row trains."""
+        table = self._table(X, reset=True)
+        quantity = check_array(_labels(self, table, y), ensure_2d=False, dtype="numeric", input_name="y")
+        return self._fit(table, quantity, client, context, "regression")
 
-    def score(self, X: Any, y: Any, client: Any = None) -> float:
+    def predict(self, X: Any, client: Any = None) -> np.ndarray:
+        """Values in the unit of y. Without a client, or for one that was not in fit, those of the shared model."""
+        return self._by_client(X, client, lambda rows, name: self.models_.predict(rows, name).numpy())  # type: ignore[union-attr]
+
+    def score(self, X: Any, y: Any, client: Any = None, sample_weight: Any = None) -> float:
         """The share of the variance that is explained (R²)."""
-        truth = np.asarray(y, dtype=float)
-        return float(1 - np.sum((truth - self.predict(X, client)) ** 2) / np.sum((truth - truth.mean()) ** 2))
+        return float(r2_score(y, self.predict(X, client), sample_weight=sample_weight))
+
+
+def _labels(estimator: _Estimator, X: Any, y: Any) -> np.ndarray:
+    """[n] as given, none missing."""
+    if y is None:
+        raise BadInput(f"{type(estimator).__name__} requires y to be passed, but the target y is None.")
+    labels = column_or_1d(y, warn=True, input_name="y")
+    check_consistent_length(X, labels)
+    if labels.dtype.kind in NUMBERS:
+        check_array(labels, ensure_2d=False, input_name="y")
+    return labels
+
+
+def _one_per_row(role: str, values: Any, rows: int) -> list[str]:
+    given = values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(values)
+    if given.ndim != 1 or len(given) != rows:
+        raise BadInput(f"{role} names {given.size} {role}s for the {rows} rows of X.")
+    return [name_of(value) for value in given.tolist()]
+
+
+def _in_blocks(ask: Any, rows: np.ndarray, client: str | None) -> np.ndarray:
+    """Products of matrices round by their size: in blocks of one size, a row gets the same answer in any company."""
+    filled = np.concatenate([rows, np.repeat(rows[-1:], -len(rows) % BLOCK, axis=0)])
+    blocks = [ask(filled[at : at + BLOCK], client) for at in range(0, len(filled), BLOCK)]
+    return np.concatenate(blocks)[: len(rows)]
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers, which searches draw, as Python's."""
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_plain(part) for part in value)
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+
+
+@contextmanager
+def _one_sentence() -> Iterator[None]:
+    """Errors of the library as errors that scikit-learn knows too."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except UserError as error:
+        raise BadInput(str(error)) from error

@@ -1,8 +1,9 @@
 """One algorithm under way on one federation."""
 
+import dataclasses
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from perinvfl.api.fitted import FittedModels
 from perinvfl.core import checkpoint, config, files, tree
-from perinvfl.data.encoding import encode
 from perinvfl.data.federation import Federation
-from perinvfl.data.own.inputs import raw_inputs
-from perinvfl.data.own.readers import numbers_of
 from perinvfl.engine.program_run import ProgramRun
 from perinvfl.errors import UserError
 from perinvfl.models import Model, ModelSettings
-from perinvfl.models.lens import seeing_through
-from perinvfl.models.symmetry import seeing
 from perinvfl.preparation.alignment import views_noted
 from perinvfl.preparation.lens import lens_noted
 from perinvfl.preparation.phases import Notes
@@ -50,7 +47,7 @@ class Session:
     """One algorithm under way on one federation. Iterate it for the rounds that are left."""
 
     def __init__(self, federation: Federation, trial: Trial, model: ModelSettings | Model) -> None:
-        self.federation, self.trial = federation, trial
+        self.federation, self.trial, self._given = federation, trial, model
         self._run = ProgramRun(trial.program(), [trial.algorithm], {trial.seed: federation}, [trial.seed], model)
         self._run.check()
         self._evaluations: list[Event] = []
@@ -137,37 +134,46 @@ class Session:
 
     def parameters(self, client: str | None = None) -> dict[str, Tensor]:
         """What a client predicts with now; without a client, the global model."""
-        return self._run.simulation.model.strip(self._model_of(client))
+        return self._run.simulation.model.strip(self._model_of(client).parameters(_name(client)))
 
     def outputs(self, x: Any, client: str | None = None) -> Tensor:
         """[n, outputs] of a client's model for inputs as they were in the file; without a client, the global one's."""
-        params, inputs = self._model_of(client), self._prepared(x).to(self._run.simulation.device)
-        view = 0 if client is None else self._view_of(self.clients.index(str(client)))
-        model = seeing(self._run.simulation.model, view)
-        with torch.no_grad():
-            return seeing_through(model, lens_noted(self._notes), self.federation.shape).apply(params, inputs).cpu()
+        return self._model_of(client).outputs(x, _name(client))
 
     def predict_proba(self, x: Any, client: str | None = None) -> Tensor:
         """[n, classes]"""
-        if self.federation.task == "regression":
-            raise UserError("A regression has no classes; predict gives its values.")
-        logits = self.outputs(x, client)
-        if self.federation.task == "multiclass":
-            return torch.softmax(logits, 1)
-        one = torch.sigmoid(logits[:, 0])
-        return torch.stack([1 - one, one], 1)
+        return self._model_of(client).predict_proba(x, _name(client))
 
     def predict(self, x: Any, client: str | None = None) -> list[str] | Tensor:
         """Names of classes, or the values of a regression in the label's own unit."""
-        if self.federation.task == "regression":
-            schema = self.federation.schema
-            return schema.label_mean + schema.label_scale * self.outputs(x, client)[:, 0].double()
-        return [self.classes[place] for place in self.predict_proba(x, client).argmax(1).tolist()]
+        return self._model_of(client).predict(x, _name(client))
 
     @property
     def classes(self) -> tuple[str, ...]:
-        number = self.federation.classes
-        return self.federation.schema.classes or tuple(str(place) for place in range(number))
+        return self.fitted([], shared=False).classes
+
+    def fitted(self, clients: Sequence[str] | None = None, shared: bool = True) -> FittedModels:
+        """The models as they are now, without the data: of these clients (None: of all), and the global one."""
+        federation, simulation = self.federation, self._run.simulation
+        names = self.clients if clients is None else tuple(map(str, clients))
+        for name in names:
+            if name not in self.clients:
+                raise UserError(f'"{name}" is not a client{config.suggest(name, list(self.clients))}')
+        views = views_noted(self._notes)
+        places = {name: self.clients.index(name) for name in names}
+        return FittedModels(
+            label=self.trial.label,
+            task=federation.task,
+            shape=federation.shape,
+            width=federation.outputs,
+            schema=federation.schema,
+            model=self._given if isinstance(self._given, ModelSettings) else simulation.model,
+            precision=self.trial.training.precision,
+            personal={name: self._params_of("personal", place) for name, place in places.items()},
+            shared=self._params_of("global", 0) if shared and self.trial.algorithm.has_global else None,
+            views={name: views[place] for name, place in places.items()} if views else {},
+            lens=lens_noted(self._notes),
+        )
 
     def save(self, folder: str | Path) -> Path:
         """All that is needed to go on, and a record that `perinvfl table` reads; `resume` takes it up again."""
@@ -214,41 +220,18 @@ class Session:
         self._seconds = float(saved["seconds"])
         self._evaluations = [event for event in events if event["event"] == "evaluation"]
 
-    def _model_of(self, client: str | None) -> dict[str, Tensor]:
-        if client is None and not self.trial.algorithm.has_global:
-            raise UserError(f"{self.trial.label} has no global model; name a client.")
-        if client is not None and str(client) not in self.clients:
-            raise UserError(f'"{client}" is not a client{config.suggest(str(client), list(self.clients))}')
-        number = 0 if client is None else self.clients.index(str(client))
-        ids = torch.tensor([[number]], device=self._run.simulation.device)
-        models = self._run.simulation.models_of("global" if client is None else "personal", ids)
-        return tree.map(lambda leaf: leaf[0, 0], models)
+    def _model_of(self, client: str | None) -> FittedModels:
+        one = self.fitted([] if client is None else [client], shared=client is None)
+        return dataclasses.replace(one, model=self._run.simulation.model)  # as it was built for training
+
+    def _params_of(self, kind: str, client: int) -> dict[str, Tensor]:
+        ids = torch.tensor([[client]], device=self._run.simulation.device)
+        models = self._run.simulation.models_of(kind, ids)
+        return tree.map(lambda leaf: leaf[0, 0].clone(), models)  # a view would be pickled with all it is a part of
 
     @property
     def _notes(self) -> Notes:
         return self._run.notes.get(self.trial.seed, {})
-
-    def _view_of(self, client: int) -> int:
-        views = views_noted(self._notes)
-        return views[client] if views else 0
-
-    def _prepared(self, x: Any) -> Tensor:
-        """Inputs as the model was trained on them."""
-        schema = self.federation.schema
-        shape = (len(schema.encodings),) if schema.encodings else self.federation.shape
-        inputs = raw_inputs(x, schema.encodings) if schema.encodings else numbers_of("x", x)
-        if tuple(inputs.shape[1:]) != shape:
-            raise UserError(f"x has shape {list(inputs.shape)}; the model takes rows of shape {list(shape)}.")
-        fine = torch.isfinite(inputs) | (inputs.isnan() & bool(schema.encodings))
-        wrong = (~fine.flatten(1).all(1)).nonzero()
-        if len(wrong):
-            raise UserError(f"x: row {int(wrong[0]) + 1} holds a value that is not a finite number.")
-        if schema.encodings:
-            inputs = encode(inputs, schema.encodings)
-        if schema.mean:
-            mean, scale = (torch.tensor(values, dtype=torch.float64) for values in (schema.mean, schema.scale))
-            inputs = (inputs.double() - mean) / scale
-        return inputs.float()
 
     def _by_client(self, scores: Tensor) -> dict[str, float | None]:
         known = torch.isfinite(scores).tolist()
@@ -256,3 +239,7 @@ class Session:
             name: round(score, 6) if fine else None
             for name, score, fine in zip(self.clients, scores.tolist(), known, strict=True)
         }
+
+
+def _name(client: str | None) -> str | None:
+    return None if client is None else str(client)

@@ -2,6 +2,7 @@
 
 `sources` reads images, `digits` colours and turns them (RC-MNIST, RC-FMNIST), `structural` draws from linear structural
 equations whose right answer is known, `planted` draws tables with a shortcut, `random` makes tiny data of every shape.
+`heart_disease` holds the patients of four hospitals.
 `birds` deals birds and backgrounds out; `waterbird` makes the pictures from photographs (`photos`, kept in an `album`),
 `drawn` draws them. `files` reads data that a user brings.
 """
@@ -15,6 +16,7 @@ from typing import Any
 from perinvfl.core.config import suggest
 from perinvfl.data.benchmarks.digits import DigitSettings, digit_federation
 from perinvfl.data.benchmarks.drawn import DrawnSettings, drawn_federation
+from perinvfl.data.benchmarks.heart_disease import HeartSettings, heart_federation
 from perinvfl.data.benchmarks.planted import PlantedSettings, planted_federation
 from perinvfl.data.benchmarks.random import RandomSettings, random_federation
 from perinvfl.data.benchmarks.structural import StructuralSettings, structural_federation
@@ -62,6 +64,11 @@ BENCHMARKS: dict[str, Benchmark] = {
         PlantedSettings,
         planted_federation,
         "tables with a planted shortcut: a column that follows from the label, more in some contexts than in others",
+    ),
+    "heart_disease": Benchmark(
+        HeartSettings,
+        heart_federation,
+        "patients of four hospitals with and without a heart disease; one hospital may be left out as the test",
     ),
     "random": Benchmark(
         RandomSettings,

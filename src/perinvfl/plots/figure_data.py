@@ -104,7 +104,7 @@ class FigureData:
 
 
 def look_at(runs: Sequence[Run], when: str = "last round") -> FigureData:
-    kept = [run for run in runs if run.start["asked"]["data"].get("leave_out", -1) < 0]  # folds serve to choose only
+    kept = [run for run in runs if not run.chooses_only]  # folds serve to choose only
     if runs and not kept:
         raise UserError("Every run here leaves a client out; such runs serve to choose settings and are not shown.")
     kept = join_folds(kept)

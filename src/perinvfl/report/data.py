@@ -98,7 +98,7 @@ def _runs_at(place: Path, pick: Pick) -> list[Run]:
         runs = [] if run is None else [run]
     else:
         runs = find_runs(place)
-    runs = [run for run in runs if run.start["asked"]["data"].get("leave_out", -1) < 0]
+    runs = [run for run in runs if not run.chooses_only]
     runs = pick.among(runs)
     if is_search(runs):
         raise UserError(

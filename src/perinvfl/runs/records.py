@@ -73,6 +73,15 @@ class Run:
         return self.facts.fold
 
     @property
+    def chooses_only(self) -> bool:
+        """Whether it lacks one of numbered clients, for a rule that chooses settings; tables and figures pass it over.
+
+        A hospital that is left out has a name, and is what such a run is about.
+        """
+        client = self.asked["data"].get("leave_out", -1)
+        return isinstance(client, int) and client >= 0
+
+    @property
     def purpose(self) -> Purpose | None:
         return self.facts.purpose
 

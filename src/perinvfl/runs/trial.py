@@ -89,7 +89,8 @@ class Trial:
     def fold(self) -> str:
         """What was held out from training in turn: a context, or a client; empty where nothing was."""
         client = getattr(self.data, "leave_out", -1)
-        return getattr(self.data, "fold", "") or (f"client {client}" if client >= 0 else "")
+        numbered = isinstance(client, int) and client >= 0
+        return getattr(self.data, "fold", "") or (f"client {client}" if numbered else "")
 
     @property
     def facts(self) -> Facts:

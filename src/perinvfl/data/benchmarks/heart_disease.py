@@ -1,0 +1,115 @@
+"""920 patients of four hospitals, and whether they have a heart disease (UCI, 1989): real tables with real gaps.
+
+Clients are hospitals. Two questions are asked: how well a hospital's model does for further patients of its own, and
+how well all models do for the patients of a hospital that took no part. Hospitals differ in who comes to them (36 % of
+the patients have the disease in Budapest, 93 % in Zurich and Basel), in what they measure (half of all values of
+`slope`, `ca` and `thal` are missing), and in how they write down what they did not measure: as a gap, or as a
+cholesterol of 0.
+
+Missing values and categories are treated as in a user's own table, fitted on the training rows of the hospitals that
+take part. A. Janosi, W. Steinbrunn, M. Pfisterer, R. Detrano. Heart Disease. UCI Machine Learning Repository, 1989.
+"""
+
+import dataclasses
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from perinvfl.core.hyper import check_bounds, hyper
+from perinvfl.data.benchmarks.sources import EMBEDDED
+from perinvfl.data.constant import constant_scores
+from perinvfl.data.encoding import encode
+from perinvfl.data.federation import Federation, Split
+from perinvfl.data.own import readers
+from perinvfl.data.own.files import Division, exclude, federation_of
+from perinvfl.data.own.fitting import recode
+from perinvfl.data.own.rows import Columns, Rows, decide
+from perinvfl.errors import UserError
+
+Hospital = Literal["", "cleveland", "hungarian", "switzerland", "va"]
+HOSPITALS: tuple[Hospital, ...] = ("cleveland", "hungarian", "switzerland", "va")
+CATEGORIES = ("cp", "restecg", "slope", "thal")
+NEVER_ZERO = ("chol", "trestbps")  # in a living patient
+OWN = "same hospital"  # the name of the test within hospitals
+FILE = "heart_disease.csv"
+SHA256 = "1c315c6cbba5bba94446f7dfc5107f90c6294d2786bbe9c8084bed02b829ebae"
+
+
+@dataclass(frozen=True)
+class HeartSettings:
+    leave_out: Hospital = hyper("", "hospital that takes no part in training: the test under shift")
+    test_share: float = hyper(0.2, "share of a hospital's patients that only test", least=0, most=0.9)
+    holdout: float = hyper(0.1, "share of them kept out of training, for validation", least=0, most=0.9)
+    zeros: Literal["kept", "missing"] = hyper(
+        "kept", "a cholesterol or a blood pressure of 0 is a number like any other, or a missing value"
+    )
+    ignore: tuple[str, ...] = hyper((), "columns to leave aside")
+
+    @property
+    def clients(self) -> int:
+        return len(HOSPITALS) - bool(self.leave_out)
+
+    def check(self, where: str) -> None:
+        check_bounds(self, where)
+        Division(test_share=self.test_share, holdout=self.holdout).check(where)
+        if not self.test_share and not self.leave_out:
+            raise UserError(f"{where}.test_share = 0 leaves nothing to test on; name a hospital in {where}.leave_out.")
+
+
+def heart_federation(settings: HeartSettings, seed: int) -> Federation:
+    settings.check("heart_disease")
+    rows = _patients(settings.ignore, settings.zeros == "missing")
+    trained = exclude(rows, [settings.leave_out] if settings.leave_out else [])
+    trained = dataclasses.replace(trained, excluded=0)  # they test
+    division = Division(test_share=settings.test_share, holdout=settings.holdout)
+    federation = federation_of(trained, division, seed, name="heart_disease")
+    tests = {OWN: split for split in federation.tests.values()}
+    if settings.leave_out:
+        left_out = rows.take(rows.client == rows.clients.index(settings.leave_out))
+        tests = {settings.leave_out: _seen_by_all(left_out, federation), **tests}
+    constant = constant_scores(federation.task, federation.train, tests)
+    return dataclasses.replace(
+        federation, tests=tests, spectrum=(next(iter(tests)),), notes={**federation.notes, "constant": constant}
+    )
+
+
+@lru_cache(maxsize=4)
+def _patients(ignore: tuple[str, ...], zeros_missing: bool) -> Rows:
+    path = EMBEDDED / FILE
+    content = path.read_bytes() if path.exists() else b""
+    if hashlib.sha256(content).hexdigest() != SHA256:
+        raise UserError(f"{path} is {'damaged' if content else 'missing'}: reinstall perinvfl to restore it.")
+    categories = tuple(name for name in CATEGORIES if name not in ignore)
+    columns = Columns("disease", "hospital", "", ignore=ignore, categories=categories)
+    rows, _ = decide(readers.read(path, columns, image_size=1, colour=False), "binary", label="disease")
+    if zeros_missing:
+        rows = dataclasses.replace(rows, x=_without_zeros(rows))
+    return rows
+
+
+def _without_zeros(rows: Rows) -> Tensor:
+    x = rows.x.clone()
+    for place, name in enumerate(rows.features):
+        if name in NEVER_ZERO:
+            x[x[:, place] == 0, place] = torch.nan
+    return x
+
+
+def _seen_by_all(rows: Rows, federation: Federation) -> Split:
+    """Rows of another hospital, as every client's model sees them: [N, M, ...] that share their memory."""
+    schema, clients = federation.schema, federation.clients
+    encoded = encode(recode(rows, schema.encodings), schema.encodings).double()
+    mean, scale = (torch.tensor(part, dtype=torch.float64) for part in (schema.mean, schema.scale))
+
+    def to_all(values: Any) -> Tensor:
+        return values.expand(clients, *values.shape)
+
+    return Split(
+        to_all(((encoded - mean) / scale).float()),
+        to_all(rows.y.float()),
+        to_all(torch.zeros(len(rows.y), dtype=torch.int64)),
+    )

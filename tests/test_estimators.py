@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars
+import pyarrow
 import pytest
 import sklearn
 from sklearn.base import clone, is_classifier, is_regressor
@@ -16,7 +19,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import estimator_html_repr
+from sklearn.utils import estimator_html_repr, get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import perinvfl as pf
@@ -191,6 +194,57 @@ def test_a_row_gets_the_same_answer_in_any_company() -> None:
     together = model.predict(X, client)
     assert (model.predict(X[::-1], client[::-1])[::-1] == together).all()
     assert all(model.predict(X[[i]], client[i])[0] == together[i] for i in range(0, 600, 37))
+
+
+def cohort() -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    """A category by name, one by code, and gaps in a number and in a category."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.normal(60, 10, 300), "kind": rng.choice(["a", "b", "c"], 300)})
+    frame["code"] = rng.integers(1, 4, 300)
+    ill = np.where((frame["kind"] == "b") | (frame["code"] == 2), "ill", "well")
+    frame.loc[::7, "age"] = np.nan
+    frame.loc[::11, "kind"] = None
+    return frame, ill, rng.choice(["x", "y"], 300)
+
+
+def test_frames_with_gaps_and_categories_of_every_make() -> None:
+    frame, y, client = cohort()
+    made: dict[str, Any] = {
+        "pandas": frame,
+        "polars": polars.from_pandas(frame),
+        "pyarrow": pyarrow.Table.from_pandas(frame),
+        "objects": frame.to_numpy(dtype=object),
+        "typed": frame.astype({"kind": "category", "code": "category"}),
+    }
+    answers = {}
+    for name, X in made.items():
+        declared = [] if name == "typed" else [2]
+        model = pf.PersonalInvariantClassifier(rounds=40, categories=declared).fit(X, y, client)
+        answers[name] = model.predict_proba(X, client)
+        names = ["x0", "x1", "x2"] if name == "objects" else ["age", "kind", "code"]
+        assert [encoding.name for encoding in model.models_.schema.encodings] == names
+        assert [encoding.category for encoding in model.models_.schema.encodings] == [False, True, True]
+        assert model.n_features_in_ == 3 and hasattr(model, "feature_names_in_") == (name != "objects")
+        assert model.score(X, y, client) > 0.9
+        assert (pickle.loads(pickle.dumps(model)).predict_proba(X, client) == answers[name]).all()
+    assert all((answer == answers["pandas"]).all() for answer in answers.values())
+    tags = get_tags(pf.PersonalInvariantRegressor()).input_tags
+    assert tags.allow_nan and tags.categorical and tags.string and not tags.sparse
+
+
+def test_wrong_columns_are_answered() -> None:
+    frame, y, client = cohort()
+    model = pf.PersonalInvariantClassifier(categories=["code"], **SMALL).fit(frame, y, client)
+    assert model.predict(frame.assign(kind="never seen"), "x").shape == (300,)
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(frame.drop(columns="age"))
+    with pytest.raises(UserError, match='row 1, column "age": "old" is not a number'):
+        model.predict(frame.assign(age="old"))
+    with pytest.raises(TypeError, match="must be a string or a number, not a dict"):
+        model.fit(np.array([[1.0, {}], [2.0, 3.0]], dtype=object), ["a", "b"])
+    for wrong, sentence in ((["cod"], 'categories names "cod"'), ([3], "categories names column 3; there are 3")):
+        with pytest.raises(UserError, match=sentence):
+            clone(model).set_params(categories=wrong).fit(frame, y, client)
 
 
 def test_seeds_and_contexts_are_passed_on() -> None:

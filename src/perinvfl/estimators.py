@@ -10,7 +10,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from numbers import Integral
+from numbers import Integral, Number
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -18,6 +18,8 @@ import numpy as np
 from perinvfl import api
 from perinvfl.algorithms import Algorithm, settings_of
 from perinvfl.core.naming import name_of
+from perinvfl.data.own import readers
+from perinvfl.data.own.inputs import raw_inputs
 from perinvfl.data.own.rows import AskedTask
 from perinvfl.errors import UserError
 from perinvfl.runs.experiment import algorithm_named
@@ -39,6 +41,7 @@ RATES = ("learning_rate", "personal_learning_rate", "finetune_learning_rate")
 OPTIMIZERS = ("optimizer", "personal_optimizer", "finetune_optimizer")
 OWN_DEFAULTS = ("recommended", "pfedme")  # the first needs no settings, and those of the second only go together
 BLOCK = 256  # rows that are predicted at once
+UNKNOWN = ("<NA>", "NaT")  # how pandas writes a missing value
 NUMBERS = "biufc"  # kinds of NumPy arrays that hold numbers
 
 
@@ -70,6 +73,7 @@ class _Estimator(BaseEstimator):
         random_state: Any = 0,
         contexts: dict[str, Any] | None = None,
         unknown_client: Literal["shared", "error"] = "shared",
+        categories: Sequence[str | int] = (),
     ) -> None:
         """algorithm: a name in `perinvfl list`, or `module:Class`. settings: those of the algorithm.
 
@@ -77,6 +81,7 @@ class _Estimator(BaseEstimator):
         random_state: a seed, a RandomState, or None for another result each time.
         contexts: settings as under `[contexts]`, to infer them.
         unknown_client: what predicts for a client that was not in fit: the shared model, or nothing ("error").
+        categories: columns of numbers that are codes, by name or place; text and pandas categories are known as such.
         """
         self.algorithm = algorithm
         self.settings = settings
@@ -86,10 +91,16 @@ class _Estimator(BaseEstimator):
         self.random_state = random_state
         self.contexts = contexts
         self.unknown_client = unknown_client
+        self.categories = categories
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the session, which holds every row it was trained on."""
         return {name: value for name, value in super().__getstate__().items() if name != "session_"}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.categorical = tags.input_tags.string = True
+        return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "models_")
@@ -110,6 +121,7 @@ class _Estimator(BaseEstimator):
                 client=client,
                 context=context,
                 features=getattr(self, "feature_names_in_", None),
+                categories=self._categories(table),
                 task=task,
                 seed=seed,
                 test_share=0,
@@ -131,8 +143,29 @@ class _Estimator(BaseEstimator):
         return self
 
     def _table(self, X: Any, reset: bool) -> Any:
-        """X as it is trained on, its columns checked against those of fit."""
-        return validate_data(self, X, reset=reset, dtype="numeric")
+        """X checked against the columns of fit: a data frame as it is, anything else as an array; gaps may stay."""
+        if readers.column_names(X):
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            if hasattr(self, "feature_names_in_"):  # columns that are numbered have no names
+                return X
+        table = validate_data(self, X, reset=reset, dtype=None, ensure_all_finite="allow-nan")
+        for value in table.flat if table.dtype.kind == "O" else ():
+            if not (isinstance(value, str | Number | np.generic | None) or str(value) in UNKNOWN):
+                raise TypeError(f"Each value of X must be a string or a number, not a {type(value).__name__}.")
+        return table
+
+    def _categories(self, table: Any) -> list[str]:
+        """The columns to be told apart by level: those declared, and those of pandas' type for it."""
+        names = [str(name) for name in getattr(self, "feature_names_in_", ())]
+        names = names or [f"x{place}" for place in range(self.n_features_in_)]
+        declared = []
+        for given in self.categories:
+            if isinstance(given, Integral) and not 0 <= given < len(names):
+                raise BadInput(f"categories names column {given}; there are {len(names)}, counted from 0.")
+            declared.append(names[int(given)] if isinstance(given, Integral) else str(given))
+        frame = hasattr(table, "dtypes") and bool(readers.column_names(table))
+        typed = [name for name in names if str(table[name].dtype) == "category"] if frame else []
+        return list(dict.fromkeys([*declared, *typed]))
 
     def _algorithm(self) -> Algorithm:
         """With the settings that were given, and the usual ones for the rest."""
@@ -151,8 +184,9 @@ class _Estimator(BaseEstimator):
         """What `ask(rows, client)` says row by row: one client for all rows, one a row, or none: the shared model."""
         if not hasattr(self, "models_"):
             raise NotFitted(f"This {type(self).__name__} is not fitted yet; call fit first.")
-        rows = self._table(X, reset=False)
+        table = self._table(X, reset=False)
         with _one_sentence():
+            rows = raw_inputs(table, self.models_.schema.encodings).numpy()
             if client is None or isinstance(client, str) or np.ndim(client) == 0:
                 return _in_blocks(ask, rows, self._model_for(client))
             names = _one_per_row("client", client, len(rows))

@@ -25,7 +25,7 @@ from perinvfl.data.constant import constant_scores
 from perinvfl.data.encoding import encode
 from perinvfl.data.federation import Federation, Split
 from perinvfl.data.own import readers
-from perinvfl.data.own.files import Division, exclude, federation_of
+from perinvfl.data.own.files import SAME, Division, exclude, federation_of
 from perinvfl.data.own.fitting import recode
 from perinvfl.data.own.rows import Columns, Rows, decide
 from perinvfl.errors import UserError
@@ -67,7 +67,7 @@ def heart_federation(settings: HeartSettings, seed: int) -> Federation:
     trained = dataclasses.replace(trained, excluded=0)  # they test
     division = Division(test_share=settings.test_share, holdout=settings.holdout)
     federation = federation_of(trained, division, seed, name="heart_disease")
-    tests = {OWN: split for split in federation.tests.values()}
+    tests = {OWN: federation.tests[SAME]} if settings.test_share else {}
     if settings.leave_out:
         left_out = rows.take(rows.client == rows.clients.index(settings.leave_out))
         tests = {settings.leave_out: _seen_by_all(left_out, federation), **tests}

@@ -77,18 +77,17 @@ class FittedModels:
 
     def _prepared(self, x: Any) -> Tensor:
         """Inputs as the model was trained on them."""
-        if self.schema.encodings:
-            inputs, shape = raw_inputs(x, self.schema.encodings), (len(self.schema.encodings),)
-        else:
-            inputs, shape = numbers_of("x", x), self.shape
+        encodings = self.schema.encodings
+        shape = (len(encodings),) if encodings else self.shape
+        inputs = raw_inputs(x, encodings) if encodings else numbers_of("x", x)
         if tuple(inputs.shape[1:]) != shape:
             raise UserError(f"x has shape {list(inputs.shape)}; the model takes rows of shape {list(shape)}.")
-        fine = torch.isfinite(inputs) | (inputs.isnan() & bool(self.schema.encodings))
+        fine = torch.isfinite(inputs) | (inputs.isnan() & bool(encodings))
         wrong = (~fine.flatten(1).all(1)).nonzero()
         if len(wrong):
             raise UserError(f"x: row {int(wrong[0]) + 1} holds a value that is not a finite number.")
-        if self.schema.encodings:
-            inputs = encode(inputs, self.schema.encodings)
+        if encodings:
+            inputs = encode(inputs, encodings)
         if self.schema.mean:
             mean, scale = (torch.tensor(part, dtype=torch.float64) for part in (self.schema.mean, self.schema.scale))
             inputs = (inputs.double() - mean) / scale

@@ -29,7 +29,7 @@ from perinvfl.errors import UserError
 SMALL: dict[str, Any] = {"rounds": 2, "hidden": (4,)}
 
 
-@parametrize_with_checks([pf.PersonalInvariantClassifier(rounds=40), pf.PersonalInvariantRegressor(rounds=40)])
+@parametrize_with_checks([pf.PersonalInvariantClassifier(rounds=30), pf.PersonalInvariantRegressor(rounds=30)])
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
@@ -114,32 +114,31 @@ def test_scikit_learn_can_clone_and_sort_them() -> None:
 
 READ = """
 import pickle, sys
-import numpy as np
-model, X, client, expected = pickle.load(open(sys.argv[1], "rb"))
-assert not hasattr(model, "session_")
-answers = getattr(model, sys.argv[2])(X, client)
-assert (answers == expected).all(), answers
+for model, X, client, expected in pickle.load(open(sys.argv[1], "rb")):
+    assert not hasattr(model, "session_")
+    assert (model.predict_proba(X, client) == expected).all()
 """
 
 
-@pytest.mark.parametrize("algorithm", ["recommended", "perinvfl"])
-def test_a_fitted_model_is_pickled_without_its_data(algorithm: str, tmp_path: Path) -> None:
+def test_a_fitted_model_is_pickled_without_its_data(tmp_path: Path) -> None:
     given = data("binary")
-    marked = given["X"].copy()
+    marked, client = given["X"].copy(), given["client"]
     marked[7, 1] = 0.123456789
-    model = pf.PersonalInvariantClassifier(algorithm, **SMALL).fit(**given | {"X": marked})
-    expected = model.predict_proba(marked, given["client"])
-    (tmp_path / "model.pickle").write_bytes(pickle.dumps((model, marked, given["client"], expected)))
-    command = [sys.executable, "-c", READ, str(tmp_path / "model.pickle"), "predict_proba"]
+    fitted = []
+    for algorithm in ("recommended", "perinvfl"):
+        model = pf.PersonalInvariantClassifier(algorithm, **SMALL).fit(**given | {"X": marked})
+        fitted.append((model, marked, client, model.predict_proba(marked, client)))
+        packed = pickle.dumps(model)
+        assert len(packed) < 10_000, "as large as the models, whatever the number of rows"
+        for kind in (np.float32, np.float64):
+            assert kind(marked[7, 1]).tobytes() not in packed
+        again = pickle.loads(packed)
+        assert again.found_ == model.found_ and (again.predict(marked) == model.predict(marked)).all()
+        assert again.fit(**given).session_.rounds_done == 2
+    (tmp_path / "models.pickle").write_bytes(pickle.dumps(fitted))
+    command = [sys.executable, "-c", READ, str(tmp_path / "models.pickle")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    packed = pickle.dumps(model)
-    assert len(packed) < 10_000, "as large as the models, whatever the number of rows"
-    for kind in (np.float32, np.float64):
-        assert kind(marked[7, 1]).tobytes() not in packed
-    again = pickle.loads(packed)
-    assert again.found_ == model.found_ and (again.predict(marked) == model.predict(marked)).all()
-    assert (again.fit(**given).predict_proba(marked) != 0).all()
 
 
 @pytest.fixture

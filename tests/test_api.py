@@ -40,6 +40,21 @@ def test_importing_the_package_is_light() -> None:
         pf.nonsense  # noqa: B018
 
 
+def test_public_names_and_short_descriptions(sites: Path) -> None:
+    assert {"load", "start", "from_arrays", "PersonalInvariantClassifier"} <= set(dir(pf))
+    assert all(hasattr(pf, name) for name in dir(pf)) and "importlib" not in dir(pf)
+    federation = pf.load(sites, **NAMED, test_contexts=2023)
+    shown = repr(federation)
+    assert len(shown.splitlines()) == 5 and "binary" in shown and "north" in shown and "tests: 2023" in shown
+    assert f"{int(federation.sizes.sum())} training samples" in shown and "2 training contexts: 2021, 2022" in shown
+    session = pf.start(federation, "ditto", rounds=2, model=SMALL)
+    assert "Ditto on sites" in repr(session) and "round 0 of 2" in repr(session) and "accuracy" not in repr(session)
+    scores = session.run().evaluate()["2023"]
+    known = [score for score in scores.values() if score is not None]
+    assert "round 2 of 2" in repr(session) and len(repr(session).splitlines()) == 4
+    assert f"accuracy after round 2: 2023 {100 * sum(known) / len(known):.1f} %" in repr(session)
+
+
 def test_rounds_one_by_one_give_what_the_command_line_records(sites: Path, tmp_path: Path) -> None:
     federation = pf.load(sites, **NAMED, test_contexts=["2023"])
     session = pf.start(federation, pf.algorithm("ditto", pull=0.5), rounds=4, model=SMALL)

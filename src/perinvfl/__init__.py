@@ -29,3 +29,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'perinvfl' has no attribute {name!r}")
     room = "perinvfl.estimators" if name.startswith("PersonalInvariant") else "perinvfl.api"
     return getattr(importlib.import_module(room), name)
+
+
+def __dir__() -> list[str]:
+    """The public names, also those not imported yet."""
+    return sorted([*__all__, "__version__"])

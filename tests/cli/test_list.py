@@ -1,27 +1,61 @@
 """What an experiment file may name: shown by `perinvfl list`, and presets that are sound."""
 
+import typing
+
+import pytest
+
+from perinvfl.cli.list import MODELS, SECTIONS
+from perinvfl.models import ModelSettings
+from perinvfl.runs.catalogue import read_catalogue
 from perinvfl.runs.experiment import read_experiment
 from perinvfl.runs.presets import preset_file, preset_line, preset_names
-from tests.commands import perinvfl
+from tests.commands import called, check_refusal, perinvfl
 
 
-def test_list_shows_every_setting() -> None:
+def test_list_is_short_and_names_everything() -> None:
     printed = perinvfl("list")
-    assert printed.returncode == 0
-    for word in (
-        "perinvfl",
-        "pfedme",
-        "irm_ft",
-        "alone",
-        "rc_mnist",
-        "structural",
-        "β",
-        "λ",
-        "0.01 to 100000, log",
-        "[model]",
-    ):
-        assert word in printed.stdout
-    assert "beta" in printed.stdout and "p_train" in printed.stdout and "batch_size" in printed.stdout
+    assert printed.returncode == 0 and len(printed.stdout.splitlines()) < 60
+    catalogue = read_catalogue()
+    words = printed.stdout.replace(",", " ").split()
+    for name in (*catalogue.algorithms, *catalogue.benchmarks, *MODELS):
+        assert name in words
+    for preset in preset_names():
+        method, _, table = preset.partition("-")
+        assert method in printed.stdout.partition(f"...-{table}:")[2].partition("\n")[0]
+
+
+def test_list_shows_one_thing_with_its_settings() -> None:
+    shown = called("list", "perinvfl").stdout
+    for word in ("algorithm perinvfl", "β", "λ", "0.01 to 100000, log", "beta", "Tang, Guo & Zhang 2022"):
+        assert word in shown
+    assert "p_train" not in shown and "fedavg" not in shown
+    assert "p_train" in called("list", "rc_mnist").stdout
+    assert "batch_size" in called("list", "[training]").stdout == called("list", "training").stdout
+    assert "nothing to set" in called("list", "recommended").stdout
+    assert "penalty_weight = " in called("list", "perinvfl-rc_mnist").stdout
+    weights = called("list", "weights").stdout
+    assert "setting of [model]" in weights and "setting of [training]" in weights
+    for name in ("test_contexts", "recommended-rc_mnist", "linear"):
+        assert called("list", name).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("dito", "did you mean ditto"), ("mnist", "did you mean rc_mnist or "), ("qqqq", "`perinvfl list` names them.")],
+)
+def test_an_unknown_name_gets_near_ones(name: str, hint: str) -> None:
+    done = called("list", name)
+    check_refusal(done.returncode, done.stdout, done.stderr, f'"{name}" is no algorithm')
+    assert hint in done.stderr
+
+
+def test_models_and_sections_are_those_of_the_settings() -> None:
+    assert set(SECTIONS) == set(read_catalogue().sections)
+    assert tuple(MODELS) == typing.get_args(typing.get_type_hints(ModelSettings)["kind"])
+    for kind, (_, own) in MODELS.items():
+        build = "a:b" if kind == "module" else ""
+        means = set(ModelSettings(kind=kind, build=build).asked()) - {"kind"}  # type: ignore[arg-type]
+        assert means - {"hidden"} <= set(own) <= means | {"blind_to"}
 
 
 def test_every_preset_is_a_sound_experiment() -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from perinvfl.api.fitted import FittedModels
 from perinvfl.core import checkpoint, config, files, tree
+from perinvfl.core.naming import counted, listed
 from perinvfl.data.federation import Federation
 from perinvfl.engine.program_run import ProgramRun
 from perinvfl.errors import UserError
@@ -53,6 +54,18 @@ class Session:
         self._evaluations: list[Event] = []
         self._last: Round | None = None
         self._seconds = 0.0
+
+    def __repr__(self) -> str:
+        federation, rounds = self.federation, self.trial.training.rounds
+        lines = [
+            f"Session: {self.trial.label} on {federation.name}, seed {self.trial.seed}",
+            f"  {counted(federation.clients, 'client')}, {int(federation.sizes.sum())} training samples, "
+            f"{counted(federation.contexts, 'training context')}, {federation.task}",
+            f"  round {self.rounds_done} of {rounds}" + (f", risk {self._last.risk:.4g}" if self._last else ""),
+        ]
+        if self._evaluations:
+            lines.append(f"  {_last_scores(self._evaluations[-1], federation.task)}")
+        return "\n".join(lines)
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -243,3 +256,18 @@ class Session:
 
 def _name(client: str | None) -> str | None:
     return None if client is None else str(client)
+
+
+def _last_scores(event: Event, task: str) -> str:
+    """The mean over clients in each test context, of what the clients predict with."""
+    kind = next(kind for kind in ("personal", "global") if kind in event)
+    means = {
+        case: sum(known) / len(known)
+        for case, row in event[kind].items()
+        if (known := [score for score in row if score is not None])
+    }
+    measure = "mean squared error" if task == "regression" else "accuracy"
+    scores = [
+        f"{case} {mean:.3g}" if task == "regression" else f"{case} {100 * mean:.1f} %" for case, mean in means.items()
+    ]
+    return f"{measure} after round {event['round']}: {listed(scores)}"

@@ -19,10 +19,10 @@ from perinvfl.cli.run import run, sweep
 from perinvfl.cli.table import table
 from perinvfl.core.commands import STOPPED, guarded
 
+PROGRAM = "perinvfl"
 app = typer.Typer(
     help="Federated learning that is personal to each client and still holds when the world shifts.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 for command in (run, sweep, table, plot, export, predict, diagnose, report):
@@ -52,7 +52,7 @@ def call(arguments: list[str]) -> int:
 
 def _call(arguments: list[str]) -> int:
     try:
-        code = app(arguments, standalone_mode=False)
+        code = app(arguments, prog_name=PROGRAM, standalone_mode=False)
     except click.ClickException as error:  # an unknown command or option
         error.show()
         return error.exit_code

@@ -1,35 +1,151 @@
-"""`perinvfl list`: what an experiment file may name."""
+"""`perinvfl list`: what an experiment file may name, in short; `perinvfl list NAME` shows one of them in full."""
 
+import difflib
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from perinvfl.runs.catalogue import Entry, read_catalogue
-from perinvfl.runs.presets import preset_line, preset_names
+from perinvfl.errors import UserError
+from perinvfl.runs.catalogue import Entry, Setting, read_catalogue
+from perinvfl.runs.presets import preset_file, preset_line, preset_names
 from perinvfl.terminal.tables import wide_console
 
+MODELS = {
+    "mlp": ("multi-layer perceptron", ("hidden", "blind_to")),
+    "linear": ("one linear layer without bias", ("blind_to",)),
+    "resnet18": (
+        "ResNet-18 for images of three colours",
+        ("norm", "width", "stem", "convolution", "weights", "blind_to"),
+    ),
+    "module": ("a torch.nn.Module of your own", ("build",)),
+}
+SECTIONS = {
+    "contexts": "how contexts are inferred where data name none",
+    "model": "the network and its size",
+    "training": "rounds, batches, device",
+    "federation": "training across machines",
+}
 
-def show_catalogue() -> None:
-    """Show algorithms, benchmarks and presets, with settings, defaults, search ranges and the paper's symbols."""
-    console, catalogue = wide_console(), read_catalogue()
-    for name, algorithm in catalogue.algorithms.items():
-        _show_settings(console, f"algorithm {name}: {algorithm.title} ({algorithm.paper})", algorithm)
-    for name, benchmark in catalogue.benchmarks.items():
-        _show_settings(console, f"benchmark {name}: {benchmark.title}", benchmark)
-    for section in catalogue.sections.values():
-        _show_settings(console, section.title, section)
-    shown = RichTable("preset", "what it is", title="presets", title_justify="left", title_style="bold")
-    for name in preset_names():
-        shown.add_row(name, preset_line(name))
-    console.print(shown)
+
+def complete_name(incomplete: str) -> list[str]:
+    """For the shell: what `perinvfl list` may be followed by."""
+    return [name for name in _known() if name.startswith(incomplete)]
 
 
-def _show_settings(console: Console, title: str, entry: Entry) -> None:
-    shown = RichTable(title=escape(title), title_justify="left", title_style="bold", expand=False)
-    for column in ("setting", "symbol", "default", "allowed", "search range", "meaning"):
-        shown.add_column(column, overflow="fold")
-    for setting in entry.settings:
-        shown.add_row(
-            setting.name, setting.symbol, setting.default_text, setting.allowed, setting.search, setting.meaning
+def show_catalogue(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="An algorithm, benchmark, section, model, preset or setting to show in full.",
+            autocompletion=complete_name,
+        ),
+    ] = None,
+) -> None:
+    """Show what an experiment file may name, one line each; with a NAME, that one and all its settings."""
+    console = wide_console()
+    if name is None:
+        _show_all(console)
+        return
+    asked = name.strip("[]")
+    if asked in _known():
+        _show_one(console, asked)
+    else:
+        near = _near(asked.lower())
+        hint = f"; did you mean {' or '.join(near)}?" if near else "; `perinvfl list` names them."
+        raise UserError(f'"{name}" is no algorithm, benchmark, section, model, preset or setting{hint}')
+
+
+def _show_all(console: Console) -> None:
+    catalogue = read_catalogue()
+    groups = {
+        "Algorithms": {name: _titled(entry) for name, entry in catalogue.algorithms.items()},
+        "Benchmarks": {name: entry.title for name, entry in catalogue.benchmarks.items()},
+        "Models": {name: words for name, (words, _) in MODELS.items()},
+        "Sections of an experiment file": {f"[{name}]": SECTIONS[name] for name in catalogue.sections},
+    }
+    for title, lines in groups.items():
+        console.print(title, style="bold", highlight=False)
+        for name, words in lines.items():
+            console.print(f"  {name:<14}{words}", highlight=False, markup=False, soft_wrap=True)
+    console.print("Presets, for `perinvfl run --preset METHOD-TABLE`", style="bold", highlight=False)
+    methods: dict[str, list[str]] = {}
+    for method, _, table in (name.partition("-") for name in preset_names()):
+        methods.setdefault(table, []).append(method)
+    for table, names in methods.items():
+        console.print(f"  ...-{table}: {', '.join(names)}", highlight=False, markup=False, soft_wrap=True)
+    console.print("`perinvfl list NAME` shows one of them with all its settings.", highlight=False)
+
+
+def _show_one(console: Console, name: str) -> None:
+    """Everything that goes by this name: `model` is a section, `weights` a setting of two sections."""
+    catalogue = read_catalogue()
+    if name in catalogue.algorithms:
+        entry = catalogue.algorithms[name]
+        _show_settings(console, f"algorithm {name}: {_titled(entry)}", entry.settings)
+    if name in catalogue.benchmarks:
+        _show_settings(
+            console, f"benchmark {name}: {catalogue.benchmarks[name].title}", catalogue.benchmarks[name].settings
         )
+    if name in catalogue.sections:
+        _show_settings(console, f"[{name}]: {SECTIONS[name]}", catalogue.sections[name].settings)
+    if name in MODELS:
+        words, own = MODELS[name]
+        settings = tuple(map(catalogue.sections["model"].setting, own))
+        _show_settings(console, f'[model] kind = "{name}": {words}', settings)
+    if name in preset_names():
+        console.print(f"preset {name}: {preset_line(name)}", style="bold", highlight=False, markup=False)
+        console.print(preset_file(name).read_text(encoding="utf-8").partition("\n")[2], highlight=False, markup=False)
+    for setting, owners in _owners(name):
+        _show_settings(console, f"setting of {', '.join(owners)}", (setting,))
+
+
+def _near(name: str) -> list[str]:
+    """At most four names to have meant: those that contain it, the shortest first, then those spelled alike."""
+    within = sorted((known for known in _known() if name in known.lower()), key=len)
+    return list(dict.fromkeys([*within, *difflib.get_close_matches(name, _known(), n=4, cutoff=0.6)]))[:4]
+
+
+def _titled(entry: Entry) -> str:
+    return entry.title if entry.paper in ("", "-") else f"{entry.title} ({entry.paper})"
+
+
+def _known() -> list[str]:
+    catalogue = read_catalogue()
+    entries = [*catalogue.algorithms.items(), *catalogue.benchmarks.items(), *catalogue.sections.items()]
+    settings = sorted({setting.name for _, entry in entries for setting in entry.settings})
+    return list(dict.fromkeys([*(name for name, _ in entries), *MODELS, *preset_names(), *settings]))
+
+
+def _owners(name: str) -> list[tuple[Setting, list[str]]]:
+    """What has a setting of this name; settings that are declared alike stand together."""
+    catalogue = read_catalogue()
+    sections = {f"[{section}]": entry for section, entry in catalogue.sections.items()}
+    found: list[tuple[Setting, list[str]]] = []
+    for owner, entry in (catalogue.algorithms | catalogue.benchmarks | sections).items():
+        for setting in entry.settings:
+            alike = next((owners for other, owners in found if other == setting), None)
+            if setting.name == name and alike is not None:
+                alike.append(owner)
+            elif setting.name == name:
+                found.append((setting, [owner]))
+    return found
+
+
+def _show_settings(console: Console, title: str, settings: Sequence[Setting]) -> None:
+    if not settings:
+        console.print(title, style="bold", highlight=False, markup=False)
+        console.print("nothing to set", highlight=False)
+        return
+    shown = RichTable(title=escape(title), title_justify="left", title_style="bold", expand=False)
+    heads = ("setting", "symbol", "default", "allowed", "search range", "meaning")
+    rows = [(s.name, s.symbol, s.default_text, s.allowed, s.search, s.meaning) for s in settings]
+    used = [place for place in range(len(heads)) if any(row[place] for row in rows)]
+    for place in used:
+        shown.add_column(heads[place], overflow="fold")
+    for row in rows:
+        shown.add_row(*(escape(row[place]) for place in used))
     console.print(shown)

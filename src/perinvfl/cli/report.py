@@ -1,11 +1,20 @@
 """`perinvfl report`: one offline page about runs."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as RichProgress
 
 from perinvfl.cli.options import Method, Seed, pick_of
+
+if TYPE_CHECKING:
+    from perinvfl.report.data import Begin
 
 
 def report(
@@ -24,5 +33,30 @@ def report(
     from perinvfl.core.files import write_atomically
     from perinvfl.report import gather, render_page
 
-    write_atomically(out, render_page(gather(places, diagnose, pick_of(method, seed))).encode())
+    with _showing_diagnoses() as begin:
+        page = gather(places, diagnose, pick_of(method, seed), begin)
+    write_atomically(out, render_page(page).encode())
     print(out)
+
+
+@contextmanager
+def _showing_diagnoses() -> "Iterator[Begin]":
+    """Which run is being diagnosed: a line that changes in a terminal, lines in a log, both on stderr."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda name, number, runs: print(f"diagnosing {name} ({number} of {runs})", file=sys.stderr, flush=True)
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with RichProgress(*columns, console=console, transient=True) as shown:
+        task = shown.add_task("", total=None, visible=False)
+
+        def begin(name: str, number: int, runs: int) -> None:
+            shown.update(task, description=f"diagnosing {name}", completed=number - 1, total=runs, visible=True)
+
+        yield begin

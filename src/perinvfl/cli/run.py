@@ -24,7 +24,7 @@ from perinvfl.errors import UserError
 from perinvfl.results.ranking import best_experiment, rank, ranking_json, ranking_text
 from perinvfl.results.selection import RULES, rule_named
 from perinvfl.results.table import make_table
-from perinvfl.runs.presets import preset_file
+from perinvfl.runs.presets import preset_file, preset_names
 from perinvfl.runs.records import Run, read_run
 from perinvfl.terminal.tables import show_table, show_text, wide_console
 
@@ -38,7 +38,12 @@ def run(
     out: Out = Path("runs"),
     data_root: DataRoot = None,
     preset: Annotated[
-        str, typer.Option("--preset", help="The settings found for a published table, instead of FILE.")
+        str,
+        typer.Option(
+            "--preset",
+            help="The settings found for a published table, instead of FILE.",
+            autocompletion=lambda incomplete: [name for name in preset_names() if name.startswith(incomplete)],
+        ),
     ] = "",
     quiet: Quiet = False,
     json: Json = False,

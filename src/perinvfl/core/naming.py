@@ -1,6 +1,6 @@
 """What clients, contexts, classes and columns are called: the names a person brought, else numbers counted from 1."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from perinvfl.errors import UserError
@@ -27,6 +27,24 @@ def one_spelling(names: Sequence[str | int], as_text: bool = False) -> tuple[str
     """
     texts = [name_of(name) for name in names]
     return tuple(text if as_text or not text.isdecimal() or str(int(text)) != text else int(text) for text in texts)
+
+
+def listed(names: Iterable[str], most: int = 6) -> str:
+    """
+    >>> listed(["a", "b", "c"]), listed("abcdefgh", most=3)
+    ('a, b, c', 'a, b, c and 5 more')
+    """
+    names = list(names)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def counted(number: int, thing: str) -> str:
+    """
+    >>> counted(1, "client"), counted(2, "client")
+    ('1 client', '2 clients')
+    """
+    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def client_names(given: Sequence[str], clients: int) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
+from perinvfl.core.naming import counted, listed
 from perinvfl.data.encoding import Encoding
 from perinvfl.data.images import AS_IT_IS, Augmentation
 from perinvfl.errors import UserError
@@ -93,6 +94,31 @@ class Federation:
     lens: Tensor | None = None  # of `models.lens`, through which x is seen here; None: as it is
     inferred: dict[str, Split] = field(default_factory=dict)  # held-out data by inferred context, as further tests
     origin: Origin | None = None
+
+    def __repr__(self) -> str:
+        """A few lines: the numbers themselves are of no use to a reader.
+
+        >>> from perinvfl.data.benchmarks.random import random_federation
+        >>> random_federation(clients=3, contexts=2, samples=10, shape=(4,))
+        Federation random: binary, inputs of shape [4]
+          3 clients: 0, 1, 2
+          26 training samples, 7 to 10 at each client
+          2 training contexts
+          tests: 0.1, 0.5
+        """
+        sizes = self.sizes.tolist()
+        each = f"{sizes[0]}" if len(set(sizes)) == 1 else f"{min(sizes)} to {max(sizes)}"
+        contexts = f": {listed(self.schema.contexts)}" if self.schema.contexts else ""
+        held = f", {int((self.validation.context >= 0).sum())} for validation" if self.validation is not None else ""
+        return "\n".join(
+            [
+                f"Federation {self.name}: {self.task}, inputs of shape {list(self.shape)}",
+                f"  {counted(self.clients, 'client')}: {listed(self.client_names)}",
+                f"  {sum(sizes)} training samples, {each} at each client{held}",
+                f"  {counted(self.contexts, 'training context')}{contexts}",
+                f"  tests: {listed(self.tests) or 'none'}",
+            ]
+        )
 
     def check_tests(self) -> None:
         """A run ends with scores, so there must be something to score."""

@@ -1,7 +1,7 @@
 """What a report shows, as plain values. Reads records; trains nothing."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -46,6 +46,7 @@ RULE_WORDS = {
         "tuning can achieve."
     ),
 }
+Begin = Callable[[str, int, int], None]
 MOST_CLIENT_CURVES = 12  # clients that get learning curves of their own
 
 
@@ -68,8 +69,13 @@ class Taken:
         return evaluations_at(self.runs, self.rounds)
 
 
-def gather(places: Sequence[Path], diagnosed: bool = False, pick: Pick = EVERY) -> dict[str, Any]:
-    """Sections by benchmark, and the diagnosis of every single run folder (of all with a checkpoint if asked)."""
+def gather(
+    places: Sequence[Path], diagnosed: bool = False, pick: Pick = EVERY, begin: Begin = lambda *run: None
+) -> dict[str, Any]:
+    """Sections by benchmark, and the diagnosis of every single run folder (of all with a checkpoint if asked).
+
+    begin: called before each diagnosis with the run's name, its number from 1, and how many there are.
+    """
     sections, loose = [], []
     for place in places:
         published = published_folders(place)
@@ -89,7 +95,7 @@ def gather(places: Sequence[Path], diagnosed: bool = False, pick: Pick = EVERY) 
         raise UserError("There is no finished run here; `perinvfl run FILE.toml` makes one.")
     for number, section in enumerate(sections):
         section["id"] = f"s{number}"
-    return {"sections": sections, "diagnoses": _diagnoses(places, loose, diagnosed)}
+    return {"sections": sections, "diagnoses": _diagnoses(places, loose, diagnosed, begin)}
 
 
 def _runs_at(place: Path, pick: Pick) -> list[Run]:
@@ -108,19 +114,23 @@ def _runs_at(place: Path, pick: Pick) -> list[Run]:
     return [run for run in join_folds(runs) if run.finished and run.broken is None and run.evaluations]
 
 
-def _diagnoses(places: Sequence[Path], runs: list[Run], diagnosed: bool) -> list[dict[str, Any]]:
+def _diagnoses(places: Sequence[Path], runs: list[Run], diagnosed: bool, begin: Begin) -> list[dict[str, Any]]:
     folders = [place for place in places if is_run(place) and (place / CHECKPOINT).exists()]
     if diagnosed:
         firsts = {label: same[0] for label, same in by_setting(runs).items()} if runs else {}
-        found = [run.folder for run in firsts.values() if (run.folder / CHECKPOINT).exists()]
-        folders += [folder for folder in found if folder not in folders]
+        kept = [run.folder for run in firsts.values() if (run.folder / CHECKPOINT).exists()]
+        folders += [folder for folder in kept if folder not in folders]
         if not folders:
             raise UserError("--diagnose: none of these runs kept its checkpoint.pt, so there is no model to diagnose.")
     if not folders:
         return []
     from perinvfl.diagnose import diagnose  # runs the models, and so imports torch
 
-    return [diagnose(folder).as_json() for folder in folders]
+    found = []
+    for number, folder in enumerate(folders, start=1):
+        begin(folder.name, number, len(folders))
+        found.append(diagnose(folder).as_json())
+    return found
 
 
 def _plain_section(runs: list[Run]) -> dict[str, Any]:

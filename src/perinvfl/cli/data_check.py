@@ -15,7 +15,7 @@ from perinvfl.terminal.tables import wide_console
 if TYPE_CHECKING:
     from perinvfl.data.own.files import FileSettings
 
-MOST_FAULTS = 20
+MOST_LINES = 40  # of faults, grouped by column, and of notes on columns
 
 
 def check(
@@ -31,7 +31,7 @@ def check(
     task: Annotated[str, typer.Option("--task", help="auto, binary, multiclass or regression.")] = "auto",
     format: Format = TextOrJson.text,
 ) -> None:
-    """Show how your own data are understood, and what is wrong with them, by row and column. Nothing is trained."""
+    """Show how your own data are understood, and what is wrong with them, column by column. Nothing is trained."""
     from perinvfl.core import config
     from perinvfl.data.own.files import FileSettings
     from perinvfl.data.own.survey import survey
@@ -70,38 +70,51 @@ def _show(console: Console, found: dict[str, Any]) -> None:
 
     console.print(headline(found), style="bold", highlight=False)
     if "task" in found:
-        classes = list(found["label"].get("classes", {}))
-        console.print(_clients_table(found, classes))
-        console.print(_contexts_table(found, classes))
-        console.print(_from_context(found), highlight=False)
-        if found["relations"]:
-            console.print(_relations_table(found))
+        _show_tables(console, found)
     for warning in found["warnings"]:
-        console.print(f"note: {warning}", style="yellow", highlight=False, markup=False)
-    for fault in found["faults"][:MOST_FAULTS]:
-        console.print(f"wrong: {fault['told']}", style="red", highlight=False, markup=False, soft_wrap=True)
-    if len(found["faults"]) > MOST_FAULTS:
-        console.print(f"... and {len(found['faults']) - MOST_FAULTS} more; --format json lists all.", highlight=False)
+        _tell(console, f"note: {warning}", "yellow")
+    for remark in found["remarks"][:MOST_LINES]:
+        _tell(console, f"note: {remark['told']}", "yellow")
+    for group in found["grouped"][:MOST_LINES]:
+        _tell(console, f"wrong: {group['told']}", "red")
+    for name in ("remarks", "grouped"):
+        if len(found[name]) > MOST_LINES:
+            more = f"{len(found[name]) - MOST_LINES} more {'notes' if name == 'remarks' else 'faults'}"
+            console.print(f"... and {more}; --format json lists all.", highlight=False)
     if not found["faults"]:
         console.print("Nothing is wrong: these data can be trained on.", style="green", highlight=False)
 
 
+def _tell(console: Console, line: str, style: str) -> None:
+    console.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+def _show_tables(console: Console, found: dict[str, Any]) -> None:
+    classes = list(found["label"].get("classes", {}))
+    if found["used"] < found["rows"]:
+        left = f"Shown are the {found['used']} of {found['rows']} rows in which nothing is wrong."
+        console.print(left, style="red", highlight=False)
+    console.print(_clients_table(found, classes))
+    if len(found["contexts"]) > 1:
+        console.print(_contexts_table(found, classes))
+        console.print(_known_from("context", found["from_context"]), highlight=False)
+    if len(found["clients"]) > 1:
+        console.print(_known_from("client", found["from_client"]), highlight=False)
+    if found["relations"]:
+        console.print(_relations_table(found))
+
+
 def _clients_table(found: dict[str, Any], classes: list[str]) -> RichTable:
     shown = RichTable(title="Clients", title_justify="left", expand=False)
-    heads = [
-        "client",
-        "rows",
-        *(c["name"] for c in found["contexts"]),
-        *_label_heads(classes),
-        "label from context alone",
-    ]
+    contexts = found["contexts"] if len(found["contexts"]) > 1 else []
+    alone = ["label from context alone"] if contexts else []
+    heads = ["client", "rows", *(context["name"] for context in contexts), *_label_heads(classes), *alone]
     for number, head in enumerate(heads):
         shown.add_column(head, justify="right" if number else "left")
     for client in found["clients"]:
-        counts = [str(client["contexts"].get(context["name"], 0)) for context in found["contexts"]]
-        shown.add_row(
-            client["name"], str(client["rows"]), *counts, *_label_cells(client), _known(client["from_context"])
-        )
+        counts = [str(client["contexts"].get(context["name"], 0)) for context in contexts]
+        known = [_known(client["from_context"])] if contexts else []
+        shown.add_row(client["name"], str(client["rows"]), *counts, *_label_cells(client), *known)
     return shown
 
 
@@ -144,11 +157,10 @@ def _known(score: dict[str, float]) -> str:
     return f"{100 * score['accuracy']:.1f} % ({100 * score['constant']:.1f} % without)"
 
 
-def _from_context(found: dict[str, Any]) -> str:
-    score = found["from_context"]
+def _known_from(what: str, score: dict[str, float]) -> str:
     if "explained" in score:
-        return f"Knowing the context alone explains {100 * score['explained']:.1f} % of the label's variance."
+        return f"Knowing the {what} alone explains {100 * score['explained']:.1f} % of the label's variance."
     return (
-        f"Knowing the context alone predicts the label in {100 * score['accuracy']:.1f} % of the rows; "
+        f"Knowing the {what} alone predicts the label in {100 * score['accuracy']:.1f} % of the rows; "
         f"the most frequent label is right in {100 * score['constant']:.1f} %."
     )

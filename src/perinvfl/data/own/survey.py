@@ -1,6 +1,7 @@
 """What was understood of own data and what is wrong with them: the answer of `perinvfl data check`, as plain values."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,20 @@ import torch
 from torch import Tensor
 
 from perinvfl.core.config import suggest
-from perinvfl.core.naming import name_of
+from perinvfl.core.naming import counted, listed, name_of
+from perinvfl.data.own import readers
+from perinvfl.data.own.fault_groups import group_faults
 from perinvfl.data.own.files import FileSettings, exclude, federation_of, read_found
 from perinvfl.data.own.fitting import encoded_rows
-from perinvfl.data.own.rows import BadData, Fault, Rows, decide
+from perinvfl.data.own.known_from import from_client, from_context, told_by_client
+from perinvfl.data.own.remarks import Remark, column_remarks
+from perinvfl.data.own.rows import BadData, Fault, Found, Rows, decide
 from perinvfl.errors import UserError
 
+GAPS = (
+    "values are missing, as counted below: a number becomes the median of the training rows, and a further column "
+    "says where; a category has a level for it"
+)
 MOST_SHOWN = 8  # columns whose relation to the label is shown
 
 
@@ -23,12 +32,19 @@ def survey(settings: FileSettings) -> dict[str, Any]:
     try:
         found = read_found(settings)
     except BadData as error:  # the columns themselves are wrong, so there are no rows to speak of
-        return {**report, "faults": _faults(list(error.faults)), "warnings": []}
+        return {**report, **_faults(list(error.faults), 0), "warnings": [], "remarks": []}
     rows, faults = decide(found, settings.task, tuple(map(name_of, settings.classes)), settings.label)
     faults = [*found.faults, *faults]
-    report |= {"kind": rows.kind, "rows": len(found.client), "faults": _faults(faults)}
+    report |= {"kind": rows.kind, "rows": len(found.client), "used": len(rows.y)}
+    remarks = _remarks(found, rows, settings)
+    gaps = {remark.column: str(remark) for remark in remarks if remark.kind == "missing"}
+    if settings.missing == "refuse":
+        remarks = [remark for remark in remarks if remark.column not in gaps]
+    useless = {fault.column for fault in faults if not fault.where}  # as a whole: enough is said about it
+    remarks = [remark for remark in remarks if remark.column not in useless]
+    report["remarks"] = [{**vars(remark), "told": str(remark)} for remark in remarks]
     if len(rows.y) == 0:
-        return {**report, "warnings": []}
+        return {**report, **_faults(faults, len(found.client), gaps), "warnings": []}
     try:
         rows = exclude(rows, tuple(map(name_of, settings.exclude_clients)))
         unknown = [name for name in settings.held_out if name not in rows.contexts]
@@ -36,14 +52,31 @@ def survey(settings: FileSettings) -> dict[str, Any]:
             near = suggest(unknown[0], list(rows.contexts))
             raise UserError(f'test_contexts names "{unknown[0]}", no context of these data{near}')
     except UserError as error:
-        report["faults"] += _faults([Fault("", "", str(error).rstrip("."))])
+        faults.append(Fault("", "", str(error).rstrip(".")))
     report |= describe(rows, settings)
-    if not report["faults"]:
+    if any(remark.kind == "missing" for remark in remarks):
+        report["warnings"].append(GAPS)
+    if not faults:
         try:
             report["statistics"] = _statistics(rows, settings)
         except UserError as error:
-            report["faults"] = _faults([Fault("", "", str(error).rstrip("."))])
-    return report
+            faults = [Fault("", "", str(error).rstrip("."))]
+    return {**report, **_faults(faults, len(found.client), gaps)}
+
+
+def _remarks(found: Found, rows: Rows, settings: FileSettings) -> list[Remark]:
+    """About the columns of a table as they stand in the file; of arrays, as they were read."""
+    if not found.features:
+        return []
+    path = Path(settings.path)
+    if path.suffix.lower() in readers.TABLES:
+        columns = readers.whole_table(path).columns
+        features = {name: columns[name] for name in found.features}
+    else:
+        features = {name: found.x[:, place] for place, name in enumerate(found.features)}
+    raw = found.labels.tolist() if isinstance(found.labels, Tensor) else found.labels
+    labels = [] if rows.task == "regression" else [name_of(label) for label in raw]
+    return column_remarks(features, found.client, labels, settings.categories)
 
 
 def _statistics(rows: Rows, settings: FileSettings) -> dict[str, Any]:
@@ -82,25 +115,11 @@ def describe(rows: Rows, settings: FileSettings) -> dict[str, Any]:
             for number, name in enumerate(rows.contexts)
         ],
         "from_context": from_context(rows),
+        "from_client": from_client(rows),
         "relations": _relations(encoded_rows(rows)) if rows.x.ndim == 2 and len(rows.contexts) > 1 else [],
     }
     description["warnings"] = _warnings(rows, settings, seen, held)
     return description
-
-
-def from_context(rows: Rows) -> dict[str, float]:
-    """How well the label is predicted by the context alone, beside a prediction that knows nothing.
-
-    Classes: the share of rows whose label is the most frequent one of their context, and of all. A quantity: the share
-    of its variance that the means of the contexts explain.
-    """
-    groups = [rows.y[rows.context == number] for number in rows.context.unique().tolist()]
-    if rows.task == "regression":
-        total = float(rows.y.var(correction=0)) * len(rows.y)
-        within = sum(float(group.var(correction=0)) * len(group) for group in groups)
-        return {"explained": 1 - within / total if total else 0.0}
-    right = sum(int((group == group.mode().values).sum()) for group in groups)
-    return {"accuracy": right / len(rows.y), "constant": float((rows.y == rows.y.mode().values).double().mean())}
 
 
 def _client(rows: Rows, number: int, name: str) -> dict[str, Any]:
@@ -155,7 +174,7 @@ def _correlation(x: Tensor, y: Tensor) -> float:
 
 
 def _warnings(rows: Rows, settings: FileSettings, seen: Tensor, held: list[str]) -> list[str]:
-    """What can be trained on but should be known."""
+    """What can be trained on but should be known: about the whole, the label, then clients and columns."""
     warnings = []
     if len(rows.clients) == 1:
         warnings.append("there is one client only, so there is nobody to learn from")
@@ -164,22 +183,12 @@ def _warnings(rows: Rows, settings: FileSettings, seen: Tensor, held: list[str])
             "name some in test_contexts, or ask for leave_one_context_out" if len(rows.contexts) > 1 else "there is one"
         )
         warnings.append(f"no context is held out, so the only test is in distribution: {ask}")
-    for number, name in enumerate(rows.clients):
-        mine = rows.client == number
-        trained = rows.context[mine & seen].unique().numel()
-        if not bool((mine & seen).any()):
-            continue  # nothing to train on, which is a fault
-        for context in held:
-            if not bool((mine & (rows.context == rows.contexts.index(context))).any()):
-                warnings.append(f'client "{name}" has no row in the held-out context {context}: it gets no score there')
-        if trained == 1 and not settings.leave_one_context_out:
-            warnings.append(f'client "{name}" has one training context, so nothing of its own to compare it with')
-        for place, label in enumerate(rows.classes):
-            if not bool((rows.y[mine & seen] == place).any()):
-                warnings.append(f'client "{name}" has no training row of class "{label}"')
-    for place, label in enumerate(rows.classes):
-        if not bool((rows.y[seen] == place).any()):
-            warnings.append(f'class "{label}" is in no training row, only in held-out contexts')
+    warnings += told_by_client(rows)
+    warnings += [
+        f'class "{label}" is in no training row, only in held-out contexts'
+        for place, label in enumerate(rows.classes)
+        if not bool((rows.y[seen] == place).any())
+    ]
     if rows.classes:
         counts = [int((rows.y == place).sum()) for place in range(len(rows.classes))]
         if max(counts) > 4 * max(min(counts), 1):
@@ -187,6 +196,7 @@ def _warnings(rows: Rows, settings: FileSettings, seen: Tensor, held: list[str])
                 f'the classes are uneven: {max(counts)} rows of "{rows.classes[counts.index(max(counts))]}", '
                 f'{min(counts)} of "{rows.classes[counts.index(min(counts))]}"'
             )
+    warnings += _client_warnings(rows, settings, seen, held)
     if rows.x.ndim == 2 and bool(seen.any()):
         x = rows.x[seen].double()
         spread = x.nan_to_num(-math.inf).amax(0) - x.nan_to_num(math.inf).amin(0)  # of the values that are there
@@ -196,8 +206,51 @@ def _warnings(rows: Rows, settings: FileSettings, seen: Tensor, held: list[str])
     return warnings
 
 
-def _faults(faults: list[Fault]) -> list[dict[str, str]]:
-    return [{"where": fault.where, "column": fault.column, "what": fault.what, "told": str(fault)} for fault in faults]
+def _client_warnings(rows: Rows, settings: FileSettings, seen: Tensor, held: list[str]) -> list[str]:
+    """One sentence for all clients of which the same is to be said."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for number, name in enumerate(rows.clients):
+        mine = rows.client == number
+        if not bool((mine & seen).any()):
+            continue  # nothing to train on, which is a fault
+        for context in held:
+            if not bool((mine & (rows.context == rows.contexts.index(context))).any()):
+                ends = (
+                    f"no row in the held-out context {context}: it gets",
+                    f"no row in the held-out context {context}: they get",
+                )
+                found.setdefault((f"{ends[0]} no score there", f"{ends[1]} no score there"), []).append(name)
+        one = int(rows.context[mine & seen].unique().numel()) == 1
+        if one and len(rows.contexts) > 1 and not settings.leave_one_context_out:
+            ends = (
+                "one training context, so nothing of its own to compare it with",
+                "one training context each, so nothing of their own to compare it with",
+            )
+            found.setdefault(ends, []).append(name)
+        for place, label in enumerate(rows.classes):
+            if not bool((rows.y[mine & seen] == place).any()):
+                found.setdefault((f'no training row of class "{label}"',) * 2, []).append(name)
+    return [
+        f'client "{names[0]}" has {single}' if len(names) == 1 else f"clients {quoted(names)} have {several}"
+        for (single, several), names in found.items()
+    ]
+
+
+def quoted(names: Sequence[str]) -> str:
+    return listed([f'"{name}"' for name in names])
+
+
+def _faults(faults: list[Fault], rows: int, gaps: dict[str, str] | None = None) -> dict[str, Any]:
+    """Every one, and grouped for a reader. gaps: how many values of a column are missing, in words; a reader of files
+    stops at the first fault of a row, and so finds fewer."""
+    single = [{"where": f.where, "column": f.column, "what": f.what, "told": str(f)} for f in faults]
+    groups = [
+        {**vars(group), "told": f"{gaps[group.column]} ({', '.join(group.first)}, ...)"}
+        if gaps and group.what == "missing" and group.count > 1 and group.column in gaps
+        else vars(group)
+        for group in group_faults(faults, rows)
+    ]
+    return {"faults": single, "grouped": groups}
 
 
 def headline(report: dict[str, Any]) -> str:
@@ -207,5 +260,5 @@ def headline(report: dict[str, Any]) -> str:
     inputs = f"{report['shape'][0]} features" if report["features"] else "x".join(map(str, report["shape"])) + " inputs"
     return (
         f"{Path(report['path']).name}: {report['kind']}, {report['rows']} rows, {inputs}, "
-        f"{len(report['clients'])} clients, {len(report['contexts'])} contexts, {report['task']}"
+        f"{counted(len(report['clients']), 'client')}, {counted(len(report['contexts']), 'context')}, {report['task']}"
     )

@@ -14,7 +14,7 @@ from perinvfl.data.own.readers.arrays import (
 from perinvfl.data.own.readers.columns import Column, level_names, names_of, numbers_in
 from perinvfl.data.own.readers.frames import as_column, column_names, select
 from perinvfl.data.own.readers.photographs import BadPhoto, photo_files, read_photo, read_photos
-from perinvfl.data.own.readers.tables import TABLES, Cells, read_csv, read_parquet, table_cells
+from perinvfl.data.own.readers.tables import TABLES, Cells, read_csv, read_parquet, table_cells, whole_table
 from perinvfl.data.own.rows import Columns, Found
 from perinvfl.errors import UserError
 
@@ -38,6 +38,7 @@ __all__ = [
     "select",
     "table_cells",
     "table_of",
+    "whole_table",
 ]
 
 

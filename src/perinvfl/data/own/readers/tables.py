@@ -66,6 +66,14 @@ def _delimiter(first: str, path: Path) -> str:
     return max((",", ";", "\t"), key=first.count)  # the first of equals
 
 
+def whole_table(path: Path) -> Cells:
+    """All columns of a table as they stand."""
+    if path.suffix.lower() in (".parquet", ".pq"):
+        arrow, table = _parquet(path)
+        return _parquet_cells(arrow, table, table.column_names)
+    return csv_cells(path)
+
+
 def read_parquet(path: Path, columns: Columns) -> Found:
     arrow, table = _parquet(path)
     roles = column_roles(path, list(table.column_names), columns)

@@ -1,0 +1,223 @@
+"""Columns that can be trained on but should be looked at: gaps, identifiers, numbers that stand for missing ones,
+columns that give the client or the label away. Nothing is changed here; each remark says what could be done."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from perinvfl.core.naming import listed, name_of
+from perinvfl.data.own.readers.columns import Column
+from perinvfl.data.own.rows import MISSING, number_of
+
+LEAST_ROWS = 20  # fewer values say nothing about a column
+FEW = 10  # distinct values that may well be codes, or levels
+CODES = frozenset({-1.0, 0.0, *(sign * (10.0**n - k) for sign in (1, -1) for n in range(1, 7) for k in (1, 2, 3))})
+ID_WORDS = frozenset(
+    {"id", "ids", "uid", "uuid", "guid", "mrn", "ssn", "key", "index", "idx", "nr", "no", "number", "row"}
+)
+
+
+@dataclass(frozen=True)
+class Remark:
+    column: str
+    kind: str  # missing, identifier, stand-in, client, label, category, codes
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.column}: {self.what}"
+
+
+@dataclass(frozen=True)
+class Values:
+    """One column with the client of every row."""
+
+    name: str
+    texts: list[str]  # [n] as they stand; "" where missing
+    numbers: Tensor  # [n] float64; NaN where missing or no number
+    client: list[str]  # [n]
+
+    @classmethod
+    def of(cls, name: str, column: Column, client: list[str]) -> "Values":
+        if isinstance(column, Tensor):
+            texts = ["" if math.isnan(value) else name_of(value) for value in column.tolist()]
+            return cls(name, texts, column.double(), client)
+        texts = ["" if cell.strip().lower() in MISSING else cell.strip() for cell in column]
+        numbers = [number_of(text) for text in texts]
+        return cls(name, texts, torch.tensor([math.nan if v is None else v for v in numbers]).double(), client)
+
+    @cached_property
+    def there(self) -> list[int]:
+        """Rows that have a value."""
+        return [row for row, text in enumerate(self.texts) if text]
+
+    @cached_property
+    def is_text(self) -> bool:
+        return 2 * int((~self.numbers.isnan()).sum()) < len(self.there)
+
+    @cached_property
+    def distinct(self) -> Counter[str]:
+        return Counter(self.texts[row] for row in self.there)
+
+    @cached_property
+    def rows_of(self) -> Counter[str]:
+        """Rows by client."""
+        return Counter(self.client)
+
+
+def column_remarks(
+    features: Mapping[str, Column], client: list[str], labels: Sequence[str], categories: Sequence[str]
+) -> list[Remark]:
+    """In the order of the columns; codes last, in one remark.
+
+    labels: names of classes, row by row; empty for a quantity. categories: columns declared as such.
+    """
+    found: list[Remark] = []
+    few = []
+    for name, column in features.items():
+        values = Values.of(name, column, client)
+        if len(values.there) < len(client):
+            found.append(Remark(name, "missing", _missing(values)))
+        if len(values.there) < LEAST_ROWS:
+            continue
+        kinds = {"identifier": _identifier(values), "client": _names_client(values)}
+        kinds |= {"label": _gives_label(values, labels), "stand-in": _stand_in(values)}
+        found += [Remark(name, kind, what) for kind, what in kinds.items() if what]
+        if values.is_text and not kinds["identifier"]:
+            found.append(Remark(name, "category", _levels(values)))
+        if name not in categories and _few_whole_numbers(values):
+            few.append(name)
+    if few:
+        what = "few whole numbers each; if they are codes and not amounts, name them in categories"
+        found.append(Remark(", ".join(few), "codes", what))
+    return found
+
+
+def _missing(values: Values) -> str:
+    rows, there = values.rows_of, Counter(values.client[row] for row in values.there)
+    gone = {client: rows[client] - there[client] for client in rows}
+    told = f"{len(values.client) - len(values.there)} of {len(values.client)} missing"
+    most = [client for client in rows if 2 * gone[client] >= rows[client] >= 5]
+    least = min(rows, key=lambda client: gone[client] / rows[client])
+    if most and least not in most and gone[least] <= 0.1 * rows[least]:
+        where = listed([f"{client} {gone[client]} of {rows[client]}" for client in most], 4)
+        told += f": {where}, but {least} {gone[least]} of {rows[least]}"
+    return told
+
+
+def _identifier(values: Values) -> str:
+    """Why a column looks like the number or the name of a row; empty where it does not."""
+    count, different = len(values.there), len(values.distinct)
+    advice = "; if it names rows, name it in ignore"
+    if values.is_text:
+        unlike = different >= 0.9 * count
+        return f"looks like an identifier: {different} different texts in {count} rows{advice}" if unlike else ""
+    numbers = values.numbers[~values.numbers.isnan()]
+    whole = bool((numbers == numbers.round()).all())
+    steps = numbers.diff()
+    rising = bool((steps > 0).all()) or bool((steps < 0).all())
+    named = bool(ID_WORDS & set(_words(values.name)))
+    if rising:
+        return (
+            f"looks like a running number or a time: it {'rises' if steps[0] > 0 else 'falls'} from row to row{advice}"
+        )
+    if whole and (different == count or (named and different >= 0.9 * count)):
+        return f"looks like an identifier: {different} different whole numbers in {count} rows{advice}"
+    return ""
+
+
+def _names_client(values: Values) -> str:
+    """A column that has one value at each client, and several in all."""
+    by_client: dict[str, set[str]] = {}
+    for row in values.there:
+        by_client.setdefault(values.client[row], set()).add(values.texts[row])
+    several = len(by_client) > 1 and len(values.distinct) > 1
+    if several and all(len(found) == 1 for found in by_client.values()):
+        return "is the same in all rows of a client, so it tells clients apart and nothing else; consider ignore"
+    return ""
+
+
+def _gives_label(values: Values, labels: Sequence[str]) -> str:
+    """A column of few values each of which comes with one label only."""
+    if not labels or not 2 <= len(values.distinct) <= len(values.there) // 5:
+        return ""
+    with_label = {(values.texts[row], labels[row]) for row in values.there if labels[row]}
+    if len({label for _, label in with_label}) < 2 or len(with_label) > len(values.distinct):
+        return ""
+    advice = "if it is known only afterwards, name it in ignore"
+    return f"gives the label away: each of its values comes with one label only; {advice}"
+
+
+def _stand_in(values: Values) -> str:
+    """A number that may stand for a missing one: far from all others, or filled in at one client alone."""
+    if values.is_text:
+        return ""
+    known = ~values.numbers.isnan()
+    numbers = values.numbers[known]
+    counts = Counter(numbers.tolist())
+    if len(counts) <= FEW:
+        return ""
+    clients = [client for client, here in zip(values.client, known.tolist(), strict=True) if here]
+    at_clients = Counter(clients)
+    for value in _candidates(counts, numbers):
+        rest = numbers[numbers != value]
+        far = _distance(value, rest)
+        mine = Counter(client for client, number in zip(clients, numbers.tolist(), strict=True) if number == value)
+        shares = {client: mine[client] / rows for client, rows in at_clients.items() if rows >= LEAST_ROWS}
+        one_client = bool(shares) and max(shares.values()) >= 0.5 and min(shares.values()) <= 0.05
+        repeated = counts[value] >= 3 and far > 1
+        single = value in CODES and far > 3
+        if one_client or repeated or single:
+            return _stand_in_words(value, counts[value], rest, mine, at_clients)
+    return ""
+
+
+def _candidates(counts: Counter[float], numbers: Tensor) -> list[float]:
+    """The least, the largest and the most frequent value."""
+    return list(dict.fromkeys([float(numbers.min()), float(numbers.max()), counts.most_common(1)[0][0]]))
+
+
+def _distance(value: float, rest: Tensor) -> float:
+    """From a value to the nearest other one, in units of the quartiles' distance; 0 where it lies among the others."""
+    if float(rest.min()) < value < float(rest.max()):
+        return 0.0
+    low, high = torch.quantile(rest[:: max(1, len(rest) // 1_000_000)], torch.tensor([0.25, 0.75]).double()).tolist()
+    nearest = float((rest - value).abs().min())
+    return nearest / (high - low) if high > low else math.inf
+
+
+def _stand_in_words(value: float, count: int, rest: Tensor, mine: Counter[str], at_clients: Counter[str]) -> str:
+    rows = sum(at_clients.values())
+    order = sorted(mine, key=lambda client: -mine[client] / at_clients[client])
+    where = listed([f"{client} {mine[client]} of {at_clients[client]}" for client in order], 4)
+    without = [client for client in at_clients if client not in mine]
+    nobody = f"; none at {listed(without, 3)}" if without and len(at_clients) > 1 else ""
+    return (
+        f"{value:g} stands in {count} of {rows} rows ({where}{nobody}), all others are from {float(rest.min()):g} to "
+        f"{float(rest.max()):g}: does it stand for a missing value? If so, leave these cells empty"
+    )
+
+
+def _levels(values: Values) -> str:
+    levels = [level for level, _ in values.distinct.most_common()]
+    return f"text, so a category of {len(levels)} levels ({listed(levels, 4)}): one column each, rare ones together"
+
+
+def _few_whole_numbers(values: Values) -> bool:
+    numbers = values.numbers[~values.numbers.isnan()]
+    return not values.is_text and 3 <= len(values.distinct) <= FEW and bool((numbers == numbers.round()).all())
+
+
+def _words(name: str) -> list[str]:
+    """
+    >>> _words("PatientID"), _words("row_nr")
+    (['patient', 'id'], ['row', 'nr'])
+    """
+    apart = "".join(
+        f" {c}" if c.isupper() and before.islower() else c for before, c in zip(f" {name}", name, strict=False)
+    )
+    return "".join(c if c.isalnum() else " " for c in apart).lower().split()

@@ -1,5 +1,6 @@
 """What clients, contexts, classes and columns are called: the names a person brought, else numbers counted from 1."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -37,6 +38,14 @@ def listed(names: Iterable[str], most: int = 6) -> str:
     names = list(names)
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def words_of(name: str) -> list[str]:
+    """
+    >>> words_of("PatientID"), words_of("row_nr"), words_of("Year 2")
+    (['patient', 'id'], ['row', 'nr'], ['year', '2'])
+    """
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+", name)]
 
 
 def counted(number: int, thing: str) -> str:

@@ -10,7 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from perinvfl.core.naming import listed, name_of
+from perinvfl.core.naming import listed, name_of, words_of
 from perinvfl.data.own.readers.columns import Column
 from perinvfl.data.own.rows import MISSING, number_of
 
@@ -120,7 +120,7 @@ def _identifier(values: Values) -> str:
     whole = bool((numbers == numbers.round()).all())
     steps = numbers.diff()
     rising = bool((steps > 0).all()) or bool((steps < 0).all())
-    named = bool(ID_WORDS & set(_words(values.name)))
+    named = bool(ID_WORDS & set(words_of(values.name)))
     if rising:
         return (
             f"looks like a running number or a time: it {'rises' if steps[0] > 0 else 'falls'} from row to row{advice}"
@@ -210,14 +210,3 @@ def _levels(values: Values) -> str:
 def _few_whole_numbers(values: Values) -> bool:
     numbers = values.numbers[~values.numbers.isnan()]
     return not values.is_text and 3 <= len(values.distinct) <= FEW and bool((numbers == numbers.round()).all())
-
-
-def _words(name: str) -> list[str]:
-    """
-    >>> _words("PatientID"), _words("row_nr")
-    (['patient', 'id'], ['row', 'nr'])
-    """
-    apart = "".join(
-        f" {c}" if c.isupper() and before.islower() else c for before, c in zip(f" {name}", name, strict=False)
-    )
-    return "".join(c if c.isalnum() else " " for c in apart).lower().split()

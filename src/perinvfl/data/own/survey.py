@@ -39,7 +39,7 @@ def survey(settings: FileSettings) -> dict[str, Any]:
     remarks = _remarks(found, rows, settings)
     gaps = {remark.column: str(remark) for remark in remarks if remark.kind == "missing"}
     if settings.missing == "refuse":
-        remarks = [remark for remark in remarks if remark.column not in gaps]
+        remarks = [remark for remark in remarks if remark.kind != "missing"]
     useless = {fault.column for fault in faults if not fault.where}  # as a whole: enough is said about it
     remarks = [remark for remark in remarks if remark.column not in useless]
     report["remarks"] = [{**vars(remark), "told": str(remark)} for remark in remarks]

@@ -13,9 +13,8 @@
 """
 
 import dataclasses
-import hashlib
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,9 @@ from perinvfl.algorithms.recommended import Recommended
 from perinvfl.api.session import Round, Session
 from perinvfl.core import config
 from perinvfl.data.federation import Federation, Origin
-from perinvfl.data.own.division import Division
-from perinvfl.data.own.files import FileSettings, array_rows, federation_of
+from perinvfl.data.own.files import FileSettings, array_rows
+from perinvfl.data.own.memory import ArraySettings, array_federation, frame_federation
+from perinvfl.data.own.readers import TABLES_IN_MEMORY, frame_kind, why_no_frame
 from perinvfl.data.own.rows import AskedTask
 from perinvfl.data.registry import BENCHMARKS, build_federation
 from perinvfl.errors import UserError
@@ -45,18 +45,20 @@ __all__ = ["ArraySettings", "Round", "Session", "algorithm", "from_arrays", "loa
 Given = ModelSettings | dict[str, Any] | str | Callable[..., torch.nn.Module] | None
 
 
-@dataclass(frozen=True)
-class ArraySettings(Division):
-    """How arrays were divided, and what was in them."""
+def load(source: Any, *, seed: int = 0, **settings: Any) -> Federation:
+    """Data of your own (settings as in `[data]`: label, client, context, ...) or a benchmark by its name.
 
-    checksum: str = ""
-
-
-def load(source: str | Path, *, seed: int = 0, **settings: Any) -> Federation:
-    """A file or folder of your own (settings as in `[data]`: label, client, context, ...) or a benchmark by its name.
-
-    The seed draws what is held out.
+    source: the path of a file or folder, a data frame of pandas, polars or pyarrow, a Hugging Face data set, or the
+    name of a benchmark. The seed draws what is held out.
     """
+    if frame_kind(source):
+        return frame_federation(source, _plain(settings), seed)
+    if not isinstance(source, str | os.PathLike):
+        arrays = "; pf.from_arrays takes arrays" if hasattr(source, "__array__") or isinstance(source, list) else ""
+        raise UserError(
+            f"load takes the path of a file or folder, the name of a benchmark, {TABLES_IN_MEMORY}; "
+            f"{why_no_frame(source)}{arrays}."
+        )
     if str(source) in BENCHMARKS and str(source) != "file":
         benchmark, kind, given = str(source), BENCHMARKS[str(source)].settings, settings
     else:
@@ -76,7 +78,7 @@ def from_arrays(
     seed: int = 0,
     **division: Any,
 ) -> Federation:
-    """From arrays, tensors, lists or a data frame: x [n, ...], y [n], and who and where each row is from.
+    """From arrays, tensors, lists or a table in memory: x [n, ...], y [n], and who and where each row is from.
 
     A missing value of a table (NaN, None) becomes the training median, text a category; `categories` names further
     columns that are categories.
@@ -84,16 +86,7 @@ def from_arrays(
     """
     declared = (categories,) if isinstance(categories, str) else tuple(categories)
     rows = array_rows(x, y, client, context, task, features, declared)
-    layout = repr((rows.task, rows.clients, rows.contexts, rows.classes, rows.features, tuple(rows.x.shape)))
-    layout += repr(rows.levels) if any(rows.levels) else ""
-    digest = hashlib.sha256(layout.encode())
-    for part in (rows.x, rows.y, rows.client, rows.context):
-        digest.update(part.contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    given = config.build(ArraySettings, _plain({**division, "checksum": digest.hexdigest()[:16]}), "data")
-    if given.leave_one_context_out:
-        raise UserError("leave_one_context_out makes several federations; name one context in test_contexts at a time.")
-    federation = federation_of(rows, given, seed)
-    return dataclasses.replace(federation, origin=Origin("arrays", given, seed))
+    return array_federation(rows, _plain(division), seed)
 
 
 def algorithm(name: str | type[Algorithm], **settings: Any) -> Algorithm:

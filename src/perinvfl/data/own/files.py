@@ -55,6 +55,11 @@ class Source:
     colour: bool = hyper(True, "photographs in colour, or in shades of grey")
     checksum: str = hyper("", "of the file's content, filled in when it is read; one that differs is refused")
 
+    @property
+    def columns(self) -> Columns:
+        gaps = self.missing == "impute"
+        return Columns(self.label, self.client, self.context, self.features, self.ignore, self.categories, gaps)
+
 
 @dataclass(frozen=True)
 class FileSettings(Division, Source):
@@ -78,11 +83,6 @@ class FileSettings(Division, Source):
             )
         object.__setattr__(self, "path", str(path))
         object.__setattr__(self, "checksum", now)
-
-    @property
-    def columns(self) -> Columns:
-        gaps = self.missing == "impute"
-        return Columns(self.label, self.client, self.context, self.features, self.ignore, self.categories, gaps)
 
     @property
     def clients(self) -> int:
@@ -144,10 +144,14 @@ _DIVISION = {field.name for field in dataclasses.fields(Division)}
 
 @lru_cache(maxsize=4)
 def _read_rows(settings: FileSettings) -> Rows:
-    found = read_found(settings)
+    return usable_rows(read_found(settings), settings, settings.path)
+
+
+def usable_rows(found: Found, settings: Source, name: str) -> Rows:
+    """What was found, if nothing is wrong with it, without the clients to leave aside."""
     rows, faults = decide(found, settings.task, tuple(map(name_of, settings.classes)), settings.label)
     if found.faults or faults:
-        raise BadData(settings.path, [*found.faults, *faults])
+        raise BadData(name, [*found.faults, *faults])
     return exclude(rows, tuple(map(name_of, settings.exclude_clients)))
 
 

@@ -12,7 +12,15 @@ from perinvfl.data.own.readers.arrays import (
     table_of,
 )
 from perinvfl.data.own.readers.columns import Column, level_names, names_of, numbers_in
-from perinvfl.data.own.readers.frames import as_column, column_names, select
+from perinvfl.data.own.readers.frames import (
+    TABLES_IN_MEMORY,
+    as_column,
+    column_names,
+    frame_kind,
+    read_frame,
+    select,
+    why_no_frame,
+)
 from perinvfl.data.own.readers.photographs import BadPhoto, photo_files, read_photo, read_photos
 from perinvfl.data.own.readers.tables import TABLES, Cells, read_csv, read_parquet, table_cells, whole_table
 from perinvfl.data.own.rows import Columns, Found
@@ -21,11 +29,13 @@ from perinvfl.errors import UserError
 __all__ = [
     "ARRAYS",
     "TABLES",
+    "TABLES_IN_MEMORY",
     "BadPhoto",
     "Cells",
     "Column",
     "as_column",
     "column_names",
+    "frame_kind",
     "from_arrays",
     "level_names",
     "names_of",
@@ -34,11 +44,13 @@ __all__ = [
     "photo_files",
     "read",
     "read_arrays",
+    "read_frame",
     "read_photo",
     "select",
     "table_cells",
     "table_of",
     "whole_table",
+    "why_no_frame",
 ]
 
 

@@ -7,7 +7,7 @@ from perinvfl.core.config import suggest
 from perinvfl.data.own.rows import BadData, Columns, Fault
 
 
-def column_roles(path: Path, header: Sequence[str], columns: Columns) -> Columns:
+def column_roles(path: Path | str, header: Sequence[str], columns: Columns) -> Columns:
     """The columns as they will be used, every feature named; refuses a header that cannot be meant."""
     faults = []
     for place, name in enumerate(header, start=1):

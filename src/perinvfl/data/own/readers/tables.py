@@ -32,7 +32,7 @@ def read_csv(path: Path, columns: Columns) -> Found:
     roles = column_roles(path, cells.header, columns)
     if not cells.places:
         raise BadData(str(path), [Fault("", "", "there is no row below the names of the columns")])
-    return _table(cells, roles)
+    return found_in(cells, roles)
 
 
 def csv_cells(path: Path) -> Cells:
@@ -79,7 +79,7 @@ def read_parquet(path: Path, columns: Columns) -> Found:
     roles = column_roles(path, list(table.column_names), columns)
     if not table.num_rows:
         raise BadData(str(path), [Fault("", "", "the table has no row")])
-    return _table(_parquet_cells(arrow, table, [*roles.features, roles.label, roles.client, roles.context]), roles)
+    return found_in(_parquet_cells(arrow, table, [*roles.features, roles.label, roles.client, roles.context]), roles)
 
 
 def _parquet(path: Path) -> tuple[Any, Any]:
@@ -110,7 +110,8 @@ def table_cells(path: Path, used: Sequence[str]) -> Cells:
     return _parquet_cells(*_parquet(path), used) if parquet else csv_cells(path)
 
 
-def _table(table: Cells, roles: Columns) -> Found:
+def found_in(table: Cells, roles: Columns) -> Found:
+    """What a table holds, column by column."""
     cells, places, ragged = table.columns, table.places, table.ragged
     faults, faulty = [fault for _, fault in ragged], {i for i, _ in ragged}
     columns = []

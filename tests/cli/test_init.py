@@ -86,6 +86,14 @@ def test_what_is_given_is_taken_and_what_cannot_be_guessed_is_asked_for(tmp_path
     done = called("init", table, "--out", tmp_path / "t.toml", "--client", "q", "--context", "p")
     assert done.returncode == 0 and "label:   w (it is the last column with two values: 2 values (0, 1))" in done.stdout
     assert tomllib.loads((tmp_path / "t.toml").read_text())["data"]["client"] == "q"
+    write(
+        tmp_path / "odd.csv",
+        [["ab"[k % 2], "oops" if k == 3 else k * 0.5, k % 2] for k in range(90)],
+        ["site", "v", "y"],
+    )
+    done = called("init", "odd.csv", cwd=tmp_path)
+    assert done.returncode == 0 and "1 thing in the data must be put right" in done.stdout
+    assert done.stdout.endswith("Next: perinvfl data check --file odd.toml\n")
     done = called("init", tmp_path / "t.toml")
     check_refusal(done.returncode, done.stdout, done.stderr, "init reads tables")
     done = called("init", tmp_path / "none.csv")

@@ -152,7 +152,9 @@ def _tell(draft: "Draft", file: Path, faults: int) -> None:
     print(f"Wrote {file}: {draft.rows} rows, {counted(draft.clients, 'client')}, {draft.task}.")
     name = shlex.quote(str(file))
     if faults:
-        print(f"{counted(faults, 'thing')} to mend in the data first: perinvfl data check --file {name}")
-    elif draft.remarks:
+        print(f"{counted(faults, 'thing')} in the data must be put right before it can run.")
+        print(f"Next: perinvfl data check --file {name}")
+        return
+    if draft.remarks:
         print(f"{counted(len(draft.remarks), 'remark')} on columns in the file; all: perinvfl data check --file {name}")
     print(f"Next: perinvfl run {name}")

@@ -9,7 +9,9 @@ from typing import Any
 from perinvfl.core.naming import counted
 
 SMALL = 20_000  # rows: up to here every step takes all rows of a client
-USUAL_ROUNDS, STEPS, BATCH = 200, 5, 256
+TINY = 2_000  # rows: up to here fewer rounds, because small tables overfit
+STEPS, BATCH = 5, 256
+L2 = 0.003  # what `recommended` takes
 MOST_PASSES = 20  # over large data
 
 
@@ -71,7 +73,8 @@ def relative_path(data: Path, file: Path) -> str:
 def _pace(draft: Draft) -> tuple[int, int, str]:
     """Rounds, batch size (0: all rows) and why."""
     if draft.rows <= SMALL:
-        return USUAL_ROUNDS, 0, "enough for a table of this size, each step with all rows of a client"
+        rounds = 100 if draft.rows <= TINY else 200
+        return rounds, 0, "enough for a table of this size, each step with all rows of a client"
     steps = MOST_PASSES * draft.rows // (draft.clients * BATCH)
     rounds = min(max(steps // STEPS, 100), 1000)
     return (
@@ -99,15 +102,18 @@ def _ignored(draft: Draft) -> list[str]:
 
 
 def _methods(task: str) -> list[str]:
-    """The recommended method and two to compare it with; their step sizes suit standardised columns."""
-    rates: dict[str, Any] = {"learning_rate": 0.5, "personal_learning_rate": 0.5}
+    """The recommended method and two to compare it with. Their step sizes suit standardised columns; the weight of the
+    squared norm is that of the first, for a fair comparison."""
+    rates: dict[str, Any] = {"learning_rate": 0.1, "personal_learning_rate": 0.1}
     if task == "regression":
         rates = dict.fromkeys(rates, 0.01) | {"optimizer": "adam", "personal_optimizer": "adam"}
     shared = {key: value for key, value in rates.items() if not key.startswith("personal")}
     return [
         *_method("recommended", {}, "nothing to set; looks for what changes between contexts and clients"),
-        *_method("fedavg", {"local_steps": STEPS, **shared}, "baseline: one model for all clients"),
-        *_method("ditto", {"local_steps": STEPS, **rates}, "baseline: a model for each client, near the shared one"),
+        *_method("fedavg", {"local_steps": STEPS, **shared, "l2": L2}, "baseline: one model for all clients"),
+        *_method(
+            "ditto", {"local_steps": STEPS, **rates, "l2": L2}, "baseline: a model for each client, near the shared one"
+        ),
     ][:-1]
 
 

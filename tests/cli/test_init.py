@@ -88,12 +88,15 @@ def test_what_is_given_is_taken_and_what_cannot_be_guessed_is_asked_for(tmp_path
     assert tomllib.loads((tmp_path / "t.toml").read_text())["data"]["client"] == "q"
     write(
         tmp_path / "odd.csv",
-        [["ab"[k % 2], "oops" if k == 3 else k * 0.5, k % 2] for k in range(90)],
+        [["ab"[k % 2], "oops" if k == 3 else k * 7 % 50, k % 2] for k in range(90)],
         ["site", "v", "y"],
     )
     done = called("init", "odd.csv", cwd=tmp_path)
     assert done.returncode == 0 and "1 thing in the data must be put right" in done.stdout
     assert done.stdout.endswith("Next: perinvfl data check --file odd.toml\n")
+    write(tmp_path / "one.csv", [["ab"[k % 2], k * 0.5, k // 2 % 2] for k in range(90)], ["site", "v", "y"])
+    done = called("init", "one.csv", cwd=tmp_path)
+    assert done.returncode == 0 and "left out" not in done.stdout  # something must be left to predict from
     done = called("init", tmp_path / "t.toml")
     check_refusal(done.returncode, done.stdout, done.stderr, "init reads tables")
     done = called("init", tmp_path / "none.csv")

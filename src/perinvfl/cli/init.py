@@ -111,12 +111,13 @@ def _draft(path: Path, file: Path, guesses: "dict[str, Guess]") -> "tuple[Draft,
     whole = [fault for fault in found["faults"] if not fault["where"]]
     ignore = {r["column"]: r["what"] for r in found["remarks"] if r["kind"] == "identifier"}
     ignore |= {fault["column"]: fault["what"] for fault in whole if "ignore" in fault["what"]}
+    if set(found.get("features", ())) <= set(ignore):
+        ignore = {}  # something must be left to predict from
     if "task" not in found:
         raise UserError(f"{path} cannot be used: {found['grouped'][0]['told']}.")
     held, why = _held_out(found)
-    given |= {"ignore": list(ignore), "test_contexts": [held] if held else []}
-    again = survey(config.build(FileSettings, given, "data"))
-    remarks = [r["told"] for r in again["remarks"] if r["kind"] not in ("missing", "identifier", "category")]
+    kept = [remark for remark in found["remarks"] if remark["column"] not in ignore]
+    remarks = [remark["told"] for remark in kept if remark["kind"] not in ("missing", "category")]
     draft = Draft(
         name=re.sub(r"[^\w .-]", "_", file.stem).strip(" .-") or "experiment",
         path=relative_path(path, file),
@@ -130,19 +131,21 @@ def _draft(path: Path, file: Path, guesses: "dict[str, Guess]") -> "tuple[Draft,
         ignore={column: why.partition(";")[0] for column, why in ignore.items()},
         remarks=tuple(remarks),
     )
-    return draft, len(again["grouped"])
+    return draft, sum(group["column"] not in ignore for group in found["grouped"])
 
 
 def _held_out(found: dict[str, Any]) -> tuple[str, str]:
-    """The last context without which every client still has rows to train on, and why it or none."""
+    """The last context without which every client still has rows, and all together two classes; why it, or none."""
     contexts = [context["name"] for context in found["contexts"]]
     if len(contexts) < 2:
         return "", "there is one context only, so models are tested on rows like those they were trained on"
     for name in reversed(contexts):
         left = [client["rows"] - client["contexts"].get(name, 0) for client in found["clients"]]
-        if min(left) >= 5:
+        others = [context.get("classes", {}) for context in found["contexts"] if context["name"] != name]
+        trained = {label for classes in others for label, count in classes.items() if count}
+        if min(left) >= 5 and (len(trained) > 1 or found["task"] == "regression"):
             return name, f"the last of {len(contexts)} contexts; leave_one_context_out = true would try each in turn"
-    return "", "whichever is held out, some client has nothing left to train on"
+    return "", "whichever is held out, some client has too little left to train on"
 
 
 def _tell(draft: "Draft", file: Path, faults: int) -> None:

@@ -32,6 +32,21 @@ class Remark:
         return f"{self.column}: {self.what}"
 
 
+class Clients:
+    """Which client each row is of."""
+
+    def __init__(self, of_row: Sequence[str]) -> None:
+        self.of_row = of_row  # [n]
+        self.names = list(dict.fromkeys(of_row))
+        place = {name: number for number, name in enumerate(self.names)}
+        self.numbers = torch.tensor([place[name] for name in of_row])  # [n]
+
+    def count(self, rows: Tensor) -> Counter[str]:
+        """By client, of the rows [n] that are true."""
+        counts = torch.bincount(self.numbers[rows], minlength=len(self.names)).tolist()
+        return Counter({name: count for name, count in zip(self.names, counts, strict=True) if count})
+
+
 @dataclass(frozen=True)
 class Values:
     """One column with the client of every row."""
@@ -39,16 +54,18 @@ class Values:
     name: str
     texts: list[str]  # [n] as they stand; "" where missing
     numbers: Tensor  # [n] float64; NaN where missing or no number
-    client: list[str]  # [n]
+    clients: Clients
 
     @classmethod
-    def of(cls, name: str, column: Column, client: list[str]) -> "Values":
+    def of(cls, name: str, column: Column, clients: Clients) -> "Values":
         if isinstance(column, Tensor):
             texts = ["" if math.isnan(value) else name_of(value) for value in column.tolist()]
-            return cls(name, texts, column.double(), client)
-        texts = ["" if cell.strip().lower() in MISSING else cell.strip() for cell in column]
-        numbers = [number_of(text) for text in texts]
-        return cls(name, texts, torch.tensor([math.nan if v is None else v for v in numbers]).double(), client)
+            return cls(name, texts, column.double(), clients)
+        cells = {cell: "" if cell.strip().lower() in MISSING else cell.strip() for cell in set(column)}
+        known = {cell: number_of(text) for cell, text in cells.items()}
+        numbers = {cell: math.nan if number is None else number for cell, number in known.items()}
+        read = torch.tensor([numbers[cell] for cell in column], dtype=torch.float64)
+        return cls(name, [cells[cell] for cell in column], read, clients)
 
     @cached_property
     def there(self) -> list[int]:
@@ -61,25 +78,22 @@ class Values:
 
     @cached_property
     def distinct(self) -> Counter[str]:
-        return Counter(self.texts[row] for row in self.there)
-
-    @cached_property
-    def rows_of(self) -> Counter[str]:
-        """Rows by client."""
-        return Counter(self.client)
+        counts = Counter(self.texts)
+        counts.pop("", None)
+        return counts
 
 
 def column_remarks(
-    features: Mapping[str, Column], client: list[str], labels: Sequence[str], categories: Sequence[str]
+    features: Mapping[str, Column], client: Sequence[str], labels: Sequence[str], categories: Sequence[str]
 ) -> list[Remark]:
     """In the order of the columns; codes last, in one remark.
 
     labels: names of classes, row by row; empty for a quantity. categories: columns declared as such.
     """
     found: list[Remark] = []
-    few = []
+    few, clients = [], Clients(client)
     for name, column in features.items():
-        values = Values.of(name, column, client)
+        values = Values.of(name, column, clients)
         if len(values.there) < len(client):
             found.append(Remark(name, "missing", _missing(values)))
         if len(values.there) < LEAST_ROWS:
@@ -98,9 +112,9 @@ def column_remarks(
 
 
 def _missing(values: Values) -> str:
-    rows, there = values.rows_of, Counter(values.client[row] for row in values.there)
-    gone = {client: rows[client] - there[client] for client in rows}
-    told = f"{len(values.client) - len(values.there)} of {len(values.client)} missing"
+    missing = torch.tensor([not text for text in values.texts])
+    gone, rows = values.clients.count(missing), values.clients.count(torch.ones_like(missing))
+    told = f"{int(missing.sum())} of {len(missing)} missing"
     most = [client for client in rows if 2 * gone[client] >= rows[client] >= 5]
     least = min(rows, key=lambda client: gone[client] / rows[client])
     if most and least not in most and gone[least] <= 0.1 * rows[least]:
@@ -132,11 +146,10 @@ def _identifier(values: Values) -> str:
 
 def _names_client(values: Values) -> str:
     """A column that has one value at each client, and several in all."""
-    by_client: dict[str, set[str]] = {}
-    for row in values.there:
-        by_client.setdefault(values.client[row], set()).add(values.texts[row])
-    several = len(by_client) > 1 and len(values.distinct) > 1
-    if several and all(len(found) == 1 for found in by_client.values()):
+    if not 1 < len(values.distinct) <= len(values.clients.names):
+        return ""
+    pairs = {(values.clients.of_row[row], values.texts[row]) for row in values.there}
+    if len(pairs) == len({client for client, _ in pairs}):
         return "is the same in all rows of a client, so it tells clients apart and nothing else; consider ignore"
     return ""
 
@@ -158,27 +171,20 @@ def _stand_in(values: Values) -> str:
         return ""
     known = ~values.numbers.isnan()
     numbers = values.numbers[known]
-    counts = Counter(numbers.tolist())
-    if len(counts) <= FEW:
+    distinct, counts = numbers.unique(return_counts=True)
+    if len(distinct) <= FEW:
         return ""
-    clients = [client for client, here in zip(values.client, known.tolist(), strict=True) if here]
-    at_clients = Counter(clients)
-    for value in _candidates(counts, numbers):
-        rest = numbers[numbers != value]
+    at_clients = values.clients.count(known)
+    candidates = torch.stack([distinct[0], distinct[-1], distinct[counts.argmax()]]).tolist()
+    for value in dict.fromkeys(candidates):  # the least, the largest and the most frequent
+        rest, count = numbers[numbers != value], int((numbers == value).sum())
         far = _distance(value, rest)
-        mine = Counter(client for client, number in zip(clients, numbers.tolist(), strict=True) if number == value)
-        shares = {client: mine[client] / rows for client, rows in at_clients.items() if rows >= LEAST_ROWS}
-        one_client = bool(shares) and max(shares.values()) >= 0.5 and min(shares.values()) <= 0.05
-        repeated = counts[value] >= 3 and far > 1
-        single = value in CODES and far > 3
-        if one_client or repeated or single:
-            return _stand_in_words(value, counts[value], rest, mine, at_clients)
+        mine = values.clients.count(values.numbers == value)
+        shares = [mine[client] / rows for client, rows in at_clients.items() if rows >= LEAST_ROWS]
+        one_client = bool(shares) and max(shares) >= 0.5 and min(shares) <= 0.05
+        if one_client or (count >= 3 and far > 1) or (value in CODES and far > 3):
+            return _stand_in_words(value, count, rest, mine, at_clients)
     return ""
-
-
-def _candidates(counts: Counter[float], numbers: Tensor) -> list[float]:
-    """The least, the largest and the most frequent value."""
-    return list(dict.fromkeys([float(numbers.min()), float(numbers.max()), counts.most_common(1)[0][0]]))
 
 
 def _distance(value: float, rest: Tensor) -> float:

@@ -1,17 +1,17 @@
 """A first experiment file for data of one's own, with a comment on every choice: what `perinvfl init` writes."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from perinvfl.core.naming import counted
+from perinvfl.core.toml_text import toml_value
 
 SMALL = 20_000  # rows: up to here every step takes all rows of a client
 TINY = 2_000  # rows: up to here fewer rounds, because small tables overfit
 STEPS, BATCH = 5, 256
-L2 = 0.003  # what `recommended` takes
+L2 = 0.003  # weight of the squared norm: small tables overfit without
 MOST_PASSES = 20  # over large data
 
 
@@ -40,12 +40,13 @@ def draft_text(draft: Draft) -> str:
     lines = [
         f"# {draft.name}: {draft.rows} rows, {counted(draft.clients, 'client')}, {draft.task}.",
         "# Written by `perinvfl init`; change what you like: `perinvfl list NAME` explains a setting.",
-        f"name = {_toml(draft.name)}",
+        f"name = {toml_value(draft.name)}",
         f"seeds = {seeds}  # each is a run of every method; a table shows their mean and spread",
         "",
         "[data]",
         'benchmark = "file"',
-        f"path = {_toml(draft.path)}" + ("" if Path(draft.path).is_absolute() else "  # seen from this file's folder"),
+        f"path = {toml_value(draft.path)}"
+        + ("" if Path(draft.path).is_absolute() else "  # seen from this file's folder"),
         *_columns(draft),
         *_held_out(draft),
         *_ignored(draft),
@@ -86,24 +87,27 @@ def _pace(draft: Draft) -> tuple[int, int, str]:
 
 def _columns(draft: Draft) -> list[str]:
     meaning = {"label": "what to predict", "client": "who holds a row", "context": "what changes within a client"}
-    return [f"{role} = {_toml(column)}  # {meaning[role]}; {why}" for role, (column, why) in draft.columns.items()]
+    return [f"{role} = {toml_value(column)}  # {meaning[role]}; {why}" for role, (column, why) in draft.columns.items()]
 
 
 def _held_out(draft: Draft) -> list[str]:
     if draft.held_out:
-        return [f"test_contexts = [{_toml(draft.held_out)}]  # never trains, only tests; {draft.why_held_out}"]
+        return [f"test_contexts = [{toml_value(draft.held_out)}]  # never trains, only tests; {draft.why_held_out}"]
     return [f"# No context is held out: {draft.why_held_out}."]
 
 
 def _ignored(draft: Draft) -> list[str]:
     if not draft.ignore:
         return []
-    return [f"ignore = [{', '.join(map(_toml, draft.ignore))}]", *(f"# {c}: {why}" for c, why in draft.ignore.items())]
+    return [
+        f"ignore = [{', '.join(map(toml_value, draft.ignore))}]",
+        *(f"# {c}: {why}" for c, why in draft.ignore.items()),
+    ]
 
 
 def _methods(task: str) -> list[str]:
-    """The recommended method and two to compare it with. Their step sizes suit standardised columns; the weight of the
-    squared norm is that of the first, for a fair comparison."""
+    """The recommended method and two to compare it with. Their settings suit standardised columns and small tables, so
+    that the comparison is fair."""
     rates: dict[str, Any] = {"learning_rate": 0.1, "personal_learning_rate": 0.1}
     if task == "regression":
         rates = dict.fromkeys(rates, 0.01) | {"optimizer": "adam", "personal_optimizer": "adam"}
@@ -120,11 +124,7 @@ def _methods(task: str) -> list[str]:
 def _method(name: str, settings: Mapping[str, Any], words: str) -> list[str]:
     return [
         "[[algorithm]]",
-        f"name = {_toml(name)}  # {words}",
-        *(f"{k} = {_toml(v)}" for k, v in settings.items()),
+        f"name = {toml_value(name)}  # {words}",
+        *(f"{k} = {toml_value(v)}" for k, v in settings.items()),
         "",
     ]
-
-
-def _toml(value: str | float | Sequence[Any]) -> str:
-    return json.dumps(value, ensure_ascii=False)

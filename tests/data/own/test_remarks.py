@@ -64,7 +64,7 @@ def test_identifiers(tmp_path: Path, column: Any, name: str, words: str) -> None
     [
         (
             lambda i, s, y, d: 0 if s == "b" else d.randrange(120, 300),
-            "0 stands in 100 of 300 rows (b 100 of 100; none",
+            "0 stands in 100 of 300 rows (100 of 100 at b; none",
         ),
         (lambda i, s, y, d: -999 if i in (7, 90, 200) else d.randrange(20, 90), "-999 stands in 3 of 300 rows"),
         (lambda i, s, y, d: 9999 if i == 7 else d.gauss(50, 5), "9999 stands in 1 of 300 rows"),

@@ -118,8 +118,8 @@ def _missing(values: Values) -> str:
     most = [client for client in rows if 2 * gone[client] >= rows[client] >= 5]
     least = min(rows, key=lambda client: gone[client] / rows[client])
     if most and least not in most and gone[least] <= 0.1 * rows[least]:
-        where = listed([f"{client} {gone[client]} of {rows[client]}" for client in most], 4)
-        told += f": {where}, but {least} {gone[least]} of {rows[least]}"
+        where = listed([f"{gone[client]} of {rows[client]} at {client}" for client in most], 4)
+        told += f": {where}, but {gone[least]} of {rows[least]} at {least}"
     return told
 
 
@@ -199,7 +199,7 @@ def _distance(value: float, rest: Tensor) -> float:
 def _stand_in_words(value: float, count: int, rest: Tensor, mine: Counter[str], at_clients: Counter[str]) -> str:
     rows = sum(at_clients.values())
     order = sorted(mine, key=lambda client: -mine[client] / at_clients[client])
-    where = listed([f"{client} {mine[client]} of {at_clients[client]}" for client in order], 4)
+    where = listed([f"{mine[client]} of {at_clients[client]} at {client}" for client in order], 4)
     without = [client for client in at_clients if client not in mine]
     nobody = f"; none at {listed(without, 3)}" if without and len(at_clients) > 1 else ""
     return (

@@ -11,6 +11,7 @@ import typer
 
 import perinvfl
 from perinvfl.cli import data, federation
+from perinvfl.cli.audit import audit
 from perinvfl.cli.init import init
 from perinvfl.cli.list import show_catalogue
 from perinvfl.cli.models import diagnose, export, predict
@@ -26,7 +27,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (init, run, sweep, table, plot, export, predict, diagnose, report):
+for command in (init, audit, run, sweep, table, plot, export, predict, diagnose, report):
     app.command()(command)
 app.command("list")(show_catalogue)
 app.add_typer(data.app, name="data")

@@ -1,0 +1,95 @@
+"""`perinvfl audit`: which columns of a table not to trust, what a model is without them, and what to do."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from perinvfl.cli.options import Format, TextOrJson
+from perinvfl.terminal.tables import wide_console
+
+if TYPE_CHECKING:
+    from perinvfl.audit import Audit
+    from perinvfl.audit.without import Change
+
+MOST_SHOWN = 30
+
+
+def audit(
+    path: Annotated[Path, typer.Argument(help="A CSV or Parquet table, .npz or .safetensors.")],
+    label: Annotated[str, typer.Option("--label", help="Column to predict.")] = "label",
+    client: Annotated[str, typer.Option("--client", help='Column that names the site; "" for none.')] = "client",
+    context: Annotated[
+        str, typer.Option("--context", help="Column that names the context, such as the year or the device.")
+    ] = "",
+    held_out: Annotated[
+        list[str] | None, typer.Option("--held-out", help="A context that only measures the advice; may be repeated.")
+    ] = None,
+    feature: Annotated[list[str] | None, typer.Option("--feature", help="A column to look at; else all.")] = None,
+    ignore: Annotated[list[str] | None, typer.Option("--ignore", help="A column to leave out.")] = None,
+    task: Annotated[str, typer.Option("--task", help="auto, binary, multiclass or regression.")] = "auto",
+    out: Annotated[Path, typer.Option("--out", help="Folder for the page and the numbers.")] = Path("audit"),
+    format: Format = TextOrJson.text,
+) -> None:
+    """Look for shortcuts in a table: what changes its meaning between contexts and sites, and what to do about it."""
+    from perinvfl.audit import audit_table
+    from perinvfl.core import config
+    from perinvfl.core.files import write_atomically
+    from perinvfl.data.own.files import FileSettings
+    from perinvfl.report.audit_page import render_audit
+
+    given = {
+        "path": str(path), "label": label, "client": client, "context": context, "task": task,
+        "test_contexts": held_out or [], "features": feature or [], "ignore": ignore or [],
+    }  # fmt: skip
+    found = audit_table(config.build(FileSettings, given, "data"))
+    out.mkdir(parents=True, exist_ok=True)
+    page, numbers = out / "audit.html", out / "audit.json"
+    text = json.dumps(found.as_json(), indent=1)
+    write_atomically(numbers, text.encode())
+    write_atomically(page, render_audit(found).encode())
+    if format is TextOrJson.json:
+        print(text)
+        return
+    _show(found)
+    print(f"{page}\n{numbers}")
+
+
+def _show(found: "Audit") -> None:
+    from perinvfl.audit import words
+
+    console = wide_console()
+    rows, sites, contexts = found.rows, len(found.sites), len(found.contexts) or 1
+    console.print(f"{found.file}: {rows} rows, {sites} sites, {contexts} contexts", highlight=False, markup=False)
+    console.print(words.headline(found), style="bold", highlight=False, markup=False)
+    shown = RichTable(title="Without the column, change in points (95 % interval)", title_justify="left", expand=False)
+    shown.add_column("column")
+    shown.add_column("advice")
+    shown.add_column("because")
+    for test in found.tests:
+        shown.add_column(words.TESTS[test], justify="right")
+    colours = {"drop": "red", "discount": "yellow", "keep": "green"}
+    for column in found.columns[:MOST_SHOWN]:
+        advice, reason = column.verdict.advice, words.SHORT[column.verdict.reason]
+        changes = [_points(column.changes.get(test)) for test in found.tests]
+        shown.add_row(Text(column.name), Text(advice, style=colours[advice]), reason, *changes)
+    console.print(shown)
+    if len(found.columns) > MOST_SHOWN:
+        console.print(f"... and {len(found.columns) - MOST_SHOWN} more columns, on the page.", highlight=False)
+    for column in found.columns:
+        if column.verdict.advice != "keep" or column.verdict.reason == "steady and strong":
+            told = f"{column.verdict.advice}: {words.why(found, column)} {words.price(column)}".strip()
+            console.print(told, highlight=False, markup=False, soft_wrap=True)
+    for line in words.effect(found):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    for line in words.limits(found):
+        console.print(f"note: {line}", style="yellow", highlight=False, markup=False, soft_wrap=True)
+
+
+def _points(change: "Change | None") -> str:
+    if change is None:
+        return "not tried"
+    return f"{100 * change.mean:+.1f} ({100 * change.low:+.1f} to {100 * change.high:+.1f})"

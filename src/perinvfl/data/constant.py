@@ -35,3 +35,11 @@ def constant_fit(federation: Federation) -> float:
     """What a constant answer scores on the training data themselves, the mean over clients."""
     rows = constant_scores(federation.task, federation.train, {"train": federation.train})["train"]
     return fmean(row for row in rows if row is not None)
+
+
+def label_counts(task: Task, classes: int, train: Split) -> list[list[float]]:
+    """Per client: training samples of each class, or the mean of a number as label."""
+    owns = [y[context >= 0] for y, context in zip(train.y, train.context, strict=True)]
+    if task == "regression":
+        return [[float(own.mean())] for own in owns]
+    return [[int((own == number).sum()) for number in range(classes)] for own in owns]

@@ -100,7 +100,8 @@ class FigureData:
     def shifted(self) -> str:
         cases = self.table.spectrum
         words = cases[0] if len(cases) == 1 else f"{cases[0]} … {cases[-1]}"
-        return f"p = {words}" if all(map(is_number, cases)) else words
+        own = self.table.benchmark == "file"  # whose contexts may be numbers too, such as years
+        return f"p = {words}" if all(map(is_number, cases)) and not own else words
 
 
 def look_at(runs: Sequence[Run], when: str = "last round") -> FigureData:

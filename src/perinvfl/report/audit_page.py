@@ -4,12 +4,11 @@ import time
 from dataclasses import dataclass
 from importlib.resources import files
 
-import jinja2
-
 import perinvfl
 from perinvfl.audit import Audit, words
 from perinvfl.audit.meaning import Meaning, Relation
 from perinvfl.audit.without import Change
+from perinvfl.report.page import page_environment
 
 LEFT, WIDTH, LINE = 92.0, 360.0, 26.0  # of a chart: names, all of it, the height of one line
 MOST_LINES = 24
@@ -40,8 +39,7 @@ class Chart:
 
 def render_audit(audit: Audit) -> str:
     here = files("perinvfl.report")
-    source = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = source.from_string(here.joinpath("audit.html.j2").read_text(encoding="utf-8"))
+    template = page_environment().from_string(here.joinpath("audit.html.j2").read_text(encoding="utf-8"))
     return template.render(
         audit=audit,
         words=words,

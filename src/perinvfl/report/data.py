@@ -10,6 +10,8 @@ from typing import Any
 from perinvfl.core.naming import client_names
 from perinvfl.errors import UserError
 from perinvfl.plots.figure_data import CONSTANT, SHORTCUTS, TITLES, is_number, is_search, styles_of
+from perinvfl.report.spans import accuracy_spans
+from perinvfl.report.summary import summarise, verdict
 from perinvfl.results.folds import join_folds
 from perinvfl.results.paper import CASES, TABLES, as_published
 from perinvfl.results.scores import class_balanced, has_groups
@@ -134,8 +136,13 @@ def _diagnoses(places: Sequence[Path], runs: list[Run], diagnosed: bool, begin: 
 
 
 def _plain_section(runs: list[Run]) -> dict[str, Any]:
-    methods = {label: Taken(same) for label, same in by_setting(runs).items()}
-    return _section(runs, {"last round": (LAST_ROUND, methods)})
+    by_label = by_setting(runs)
+    methods = {label: Taken(same) for label, same in by_label.items()}
+    section = _section(runs, {"last round": (LAST_ROUND, methods)})
+    section["verdict"] = verdict(section, by_label)
+    if section["own"]:
+        section["summary"] = summarise(section, by_label)
+    return section
 
 
 def _published_section(published: SearchRecords) -> dict[str, Any]:
@@ -165,7 +172,13 @@ def _section(runs: list[Run], views: dict[str, tuple[str, dict[str, Taken]]]) ->
     firsts = {label: taken.runs[0] for _, methods in views.values() for label, taken in methods.items()}
     styles = styles_of(firsts)
     shortcut = SHORTCUTS.get(benchmark)
+    words = own_words(start)
     return {
+        "own": "checksum" in start["asked"]["data"],
+        "words": words,
+        "classes": list(start.get("schema", {}).get("classes", ())),
+        "verdict": None,
+        "summary": None,
         "title": TITLES.get(benchmark, start["experiment"]),
         "benchmark": benchmark,
         "experiment": start["experiment"],
@@ -177,7 +190,7 @@ def _section(runs: list[Run], views: dict[str, tuple[str, dict[str, Taken]]]) ->
         "sizes": start["notes"].get("sizes", []),
         "cases": [{"name": case, "p": float(case) if is_number(case) else None} for case in cases],
         "spectrum": start["spectrum"],
-        "across": f"How often the {shortcut} agrees with the label at test (p)" if shortcut else "Test context",
+        "across": f"How often the {shortcut} agrees with the label at test (p)" if shortcut else words["context"],
         "trained": _trained_range(start),
         "seeds": max(len(taken.runs) for _, methods in views.values() for taken in methods.values()),
         "constant": _constant(runs, cases, regression),
@@ -209,7 +222,9 @@ def _method(label: str, taken: Taken, cases: list[str], style: tuple[str, str]) 
     return {
         "name": label,
         "algorithm": algorithm,
-        "reference": bool(asked["data"].get("grayscale", False)),  # sees data that the others do not
+        # It sees data from which the shortcut was taken by someone who knew it.
+        "reference": any(asked["data"].get(key, False) for key in ("grayscale", "without_shortcut")),
+        "spans": accuracy_spans(taken.runs) if "checksum" in asked["data"] and not taken.rounds else {},
         "paper_name": known.paper if known else "",
         "colour": style[0],
         "shape": style[1],
@@ -228,6 +243,17 @@ def _method(label: str, taken: Taken, cases: list[str], style: tuple[str, str]) 
                      asked[part].items() if (part, key) not in (("algorithm", "name"), ("algorithm", "label"))},
         "seconds": _mean([run.evaluations[-1]["seconds"] for run in taken.runs]),
     }  # fmt: skip
+
+
+def own_words(start: Event) -> dict[str, str]:
+    """What client, context and label are called: on own data, by the names of their columns."""
+    data = start["asked"]["data"]
+    own = "checksum" in data
+    return {
+        "client": data.get("client") or "site" if own else "client",
+        "context": data.get("context") or "test" if own else "Test context",
+        "label": data.get("label") or "label" if own else "label",
+    }
 
 
 def _plain(taken: Taken, spectrum: list[str]) -> float | None:

@@ -157,7 +157,7 @@
     chart.ring.setAttribute("cx", place.px);
     chart.ring.setAttribute("cy", place.py);
     chart.ring.setAttribute("visibility", "visible");
-    const range = place.point.high > place.point.low ? ` (${format(place.point.low)} to ${format(place.point.high)})` : "";
+    const range = place.point.low != null && place.point.high > place.point.low ? ` (${format(place.point.low)} to ${format(place.point.high)})` : "";
     const words = `${place.series.name}, ${place.point.label}: ${withUnit(place.point.y)}${range}`;
     if (byId(id + "-readout").textContent !== words) byId(id + "-readout").textContent = words;
     const tip = byId("tip");
@@ -230,9 +230,62 @@
   const valueOf = (method, name) => (state.client < 0 ? method.cases[name][0] : method.clients[state.client][name]);
   const constantOf = (name) => (state.client < 0 ? section().constant.cases[name] : section().constant.clients[state.client][name]);
   const averageOf = (method) => mean(section().spectrum.map((name) => valueOf(method, name)));
-  const who = () => (state.client < 0 ? `mean over ${section().clients.length} clients` : section().clients[state.client]);
+  const word = () => (section().own ? `${section().words.client}s` : "clients");
+  const who = () => (state.client < 0 ? `mean over ${section().clients.length} ${word()}` : section().clients[state.client]);
 
+  // Own data: a bar per method at each site, since the order of contexts means nothing. From zero, so that lengths compare.
+  function drawBars() {
+    const here = section(), box = byId("spectrum"), methods = visible();
+    const width = Math.max(280, box.clientWidth), left = Math.min(120, width * 0.28), right = 54, thick = 11;
+    const shown = state.client < 0 ? [-1, ...here.clients.keys()].slice(0, 31) : [state.client];
+    const spanOf = (method, name, client) => {
+      const found = method.spans[name];
+      return (found && (client < 0 ? found.mean : found.clients[here.clients[client]])) || [null, null];
+    };
+    const at = (values, name, client) => (client < 0 ? mean(values.map((one) => one[name])) : values[client][name]);
+    const numbers = here.cases.flatMap((c) => methods.flatMap((m) => [m.cases[c.name][0], ...m.clients.map((own) => own[c.name])]));
+    const high = here.unit === "%" ? 100 : Math.max(...known(numbers), ...known(here.cases.map((c) => here.constant.cases[c.name])), 1e-9) * 1.05;
+    const x = (value) => left + (Math.min(value, high) / high) * (width - left - right);
+    const svg = drawn("svg", { "aria-hidden": "true" }), places = [], marks = [];
+    const groups = methods.map((method) => drawn("g", { class: "series" + (state.picked && state.picked !== method.name ? " dim" : ""), "data-method": method.name, "data-kind": "measured" }));
+    let y = 4;
+    for (const { name } of here.cases) {
+      svg.append(drawn("text", { class: "panel", x: 0, y: y + 12 }, name === "same contexts" ? "rows held out at random" : `${here.words.context} ${name}`));
+      y += 22;
+      for (const client of shown) {
+        const label = client < 0 ? "all (mean)" : here.clients[client];
+        const begin = y;
+        methods.forEach((method, row) => {
+          const value = client < 0 ? method.cases[name][0] : method.clients[client][name];
+          if (value != null) {
+            const [low, top] = spanOf(method, name, client);
+            groups[row].append(drawn("rect", { class: "bar", x: left, y, width: Math.max(0.5, x(value) - left), height: thick - 2, fill: fitted(method.colour) }));
+            if (low != null) groups[row].append(drawn("line", { class: "whisker", x1: x(low), x2: x(top), y1: y + thick / 2 - 1, y2: y + thick / 2 - 1 }));
+            if (methods.length <= 4) groups[row].append(drawn("text", { class: "value", x: Math.max(x(value), top == null ? 0 : x(top)) + 5, y: y + thick - 2 }, here.unit === "%" ? value.toFixed(1) : String(+value.toPrecision(3))));
+            places.push({ px: x(value), py: y + thick / 2 - 1, row, series: { method: method.name, name: method.name }, point: { y: value, low, high: top, label: `${name}, ${label}` } });
+          }
+          y += thick;
+        });
+        const constant = at(client < 0 ? [here.constant.cases] : here.constant.clients, name, client);
+        if (constant != null) marks.push(drawn("line", { class: "constant", x1: x(constant), x2: x(constant), y1: begin - 2, y2: y }));
+        svg.append(drawn("text", { x: left - 6, y: (begin + y) / 2 + 3, "text-anchor": "end" }, label.length > 15 ? label.slice(0, 14) + "…" : label));
+        y += 9;
+      }
+      y += 8;
+    }
+    svg.setAttribute("viewBox", `0 0 ${width} ${y}`);
+    svg.append(...groups, ...marks);
+    const ring = drawn("circle", { r: 7, fill: "none", stroke: "currentColor", "stroke-width": 2, visibility: "hidden" });
+    svg.append(ring);
+    box.replaceChildren(svg);
+    box.setAttribute("aria-label", `${here.measure} by ${here.words.context} and ${here.words.client}, ${methods.length} methods. Arrow keys read out the bars.`);
+    charts.spectrum = { places, ring, svg, box, width, series: methods, at: null };
+    byId("h-spectrum").textContent = `${here.measure} by ${here.words.client}`;
+    const lines = methods.some((method) => Object.keys(method.spans).length) ? " The thin line over a bar is its 95 % interval over rows." : "";
+    byId("spectrum-words").textContent = `${here.measure}${here.unit ? " in percent" : ""}; the dashed mark is a constant answer.${lines}${here.clients.length > 30 && state.client < 0 ? " The first 30 are drawn; the menu above has all." : ""}`;
+  }
   function drawSpectrum() {
+    if (section().own) return drawBars();
     const here = section(), known = Object.fromEntries(here.cases.map((c) => [c.name, c.p]));
     const numeric = here.cases.length > 1 && here.spectrum.every((name) => known[name] != null);
     const place = (index) => (numeric ? here.cases[index].p : index);
@@ -297,7 +350,8 @@
     const here = section();
     // Where one class is rare the page shows class-balanced accuracy, of which a constant answer has 50.
     const plain = state.client < 0 && here.constant_plain != null;
-    const columns = [COLUMN_AVERAGE, COLUMN_WORST, ...(plain ? [COLUMN_PLAIN] : []), ...here.cases.map((c) => c.name)];
+    const several = !here.own || here.spectrum.length > 1; // of one context, the average is that context
+    const columns = [...(several ? [COLUMN_AVERAGE, COLUMN_WORST] : []), ...(plain ? [COLUMN_PLAIN] : []), ...here.cases.map((c) => c.name)];
     const rows = [];
     const reference = Object.fromEntries(here.cases.map((c) => [c.name, constantOf(c.name)]));
     rows.push({ name: "Constant answer", kind: "reference", values: reference });
@@ -330,21 +384,21 @@
       });
       head.append(element("th", { scope: "col", "aria-sort": sorted ? (state.sort.down ? "descending" : "ascending") : null }, button));
     }
-    const measured = rows.filter((row) => row.kind === "measured");
+    const measured = rows.filter((row) => row.kind === "measured" && !row.method.reference); // a reference is never the best
     const best = Object.fromEntries(columns.map((column) => [column, measured.map((row) => row.values[column]).reduce((a, b) => (better(b, a) ? b : a), null)]));
     const body = rows.map((row) => {
       const line = element("tr", { class: `${row.kind}${row.method && state.picked === row.method.name ? " picked" : ""}` });
       line.append(element("th", { scope: "row" }, row.name));
       for (const column of columns) {
         const value = row.values[column];
-        const cell = element("td", { class: row.kind === "measured" && value != null && value === best[column] && measured.length > 1 ? "best" : null }, format(value));
+        const cell = element("td", { class: measured.includes(row) && value != null && value === best[column] && measured.length > 1 ? "best" : null }, format(value));
         const spread = row.kind === "measured" && state.client < 0 && row.method.seeds.length > 1 && row.method.cases[column];
         if (spread) cell.append(element("span", { class: "quiet" }, ` ± ${format(spread[1])}`));
         line.append(cell);
       }
       return line;
     });
-    byId("numbers").replaceChildren(element("caption", { class: "quiet", style: "text-align:left" }, `${section().measure}${section().unit ? " in percent" : ""}, ${who()}; average and worst over ${section().spectrum.join(", ")}. Click a column title to sort.`), element("thead", {}, head), element("tbody", {}, ...body));
+    byId("numbers").replaceChildren(element("caption", { class: "quiet", style: "text-align:left" }, `${section().measure}${section().unit ? " in percent" : ""}, ${who()}${columns.includes(COLUMN_AVERAGE) ? `; average and worst over ${section().spectrum.join(", ")}` : ""}${measured.some((row) => row.method.seeds.length > 1) && state.client < 0 ? "; ± over seeds" : ""}. Click a column title to sort.`), element("thead", {}, head), element("tbody", {}, ...body));
   }
   function drawCompared() {
     const here = section();
@@ -376,7 +430,7 @@
       button.addEventListener("click", () => choose(state.client === index ? -1 : index, () => byId("clients").querySelectorAll("thead button")[index].focus()));
       head.append(element("th", { scope: "col" }, button));
     }
-    head.append(element("th", { scope: "col" }, "Worst client"));
+    head.append(element("th", { scope: "col" }, here.own ? `Worst ${here.words.client}` : "Worst client"));
     const line = (name, list, kind, picked) => element("tr", { class: `${kind}${picked ? " picked" : ""}` }, element("th", { scope: "row" }, name),
       ...shownClients.map((index) => element("td", {}, format(average(list[index])))), element("td", {}, format(worst(list.map(average)))));
     const rows = [line("Constant answer", here.constant.clients, "reference", false)];
@@ -385,8 +439,8 @@
       if (method.shared) rows.push(line(`${method.name}, shared model`, method.shared, "published", false));
     }
     byId("clients").replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
-    const contexts = here.contexts.length && here.contexts.every((n) => n === 1) ? " Every client has one training context." : "";
-    byId("clients-words").textContent = `Average over ${here.spectrum.join(", ")} at each client. Click a client's name to see the whole page for that client.${contexts}${many ? " The first 30 clients are listed; the menu above has all." : ""}`;
+    const contexts = here.contexts.length && here.contexts.every((n) => n === 1) ? ` Every ${here.own ? here.words.client : "client"} has one training context.` : "";
+    byId("clients-words").textContent = `${here.spectrum.length > 1 ? "Average over " : ""}${here.own ? here.words.context + " " : ""}${here.spectrum.join(", ")} at each ${here.own ? here.words.client : "client"}. Click a name to see the charts for it alone.${contexts}${many ? " The first 30 clients are listed; the menu above has all." : ""}`;
   }
   const span = (rounds) => [...new Set([Math.min(...rounds), Math.max(...rounds)])].join("–");
   function plain(value) {
@@ -426,12 +480,14 @@
     const constant = mean(here.spectrum.map(constantOf));
     const beaten = methods.filter((method) => better(averageOf(method), constant)).length;
     const constantPart = `a constant answer gives ${withUnit(constant)}, and ${beaten} of ${methods.length} methods do better than that${state.client < 0 ? "" : ` at ${section().clients[state.client]}`}.`;
+    const only = here.spectrum[0];
+    const where = !here.own ? `On the shifted test context ${only}` : only === "same contexts" ? "On rows held out at random" : `In ${here.words.context} ${only}`;
     if (here.spectrum.length === 1) {
-      byId("sentence").textContent = `On the shifted test context ${here.spectrum[0]}, ${ranked[0].name} is best on average (${withUnit(averageOf(ranked[0]))}); ${constantPart}`;
+      byId("sentence").textContent = `${where}, ${ranked[0].name} is best${here.own ? "" : " on average"} (${withUnit(averageOf(ranked[0]))}); ${constantPart}`;
       return;
     }
     const same = steady === ranked[0] ? "also best in the worst one" : `${steady.name} is best in the worst one`;
-    byId("sentence").textContent = `Over the shifted test contexts ${ranked[0].name} is best on average (${withUnit(averageOf(ranked[0]))}) and ${same} (${withUnit(worstOf(steady))}); ${constantPart}`;
+    byId("sentence").textContent = `${here.own ? `Over ${here.words.context} ${here.spectrum.join(", ")},` : "Over the shifted test contexts"} ${ranked[0].name} is best on average (${withUnit(averageOf(ranked[0]))}) and ${same} (${withUnit(worstOf(steady))}); ${constantPart}`;
   }
 
   // -------------------------------------------------------------------------------------------------------- controls
@@ -466,11 +522,14 @@
     state.picked = null;
     state.hidden = new Set();
     state.shown = "shifted";
+    for (const first of document.querySelectorAll(".first")) first.hidden = Number(first.dataset.of) !== state.section;
+    byId("client-word").textContent = here.own ? here.words.client : "Client";
+    byId("h-clients").textContent = `By ${here.own ? here.words.client : "client"}`;
     byId("rule-box").hidden = here.views.length < 2;
     fill("rule", here.views.map((one, index) => [index, one.rule]), state.view);
     fill("client", [[-1, `all ${here.clients.length} (mean)`], ...here.clients.map((name, index) => [index, name])], -1);
     const shifted = here.spectrum.length > 1 ? `mean over ${here.spectrum[0]} … ${here.spectrum[here.spectrum.length - 1]}` : here.spectrum[0];
-    fill("case", [["shifted", shifted], ...(here.cases.length > 1 ? here.cases.map((c) => [c.name, `test context ${c.name}`]) : []), ["risk", "training risk of the global model"]], "shifted");
+    fill("case", [["shifted", shifted], ...(here.cases.length > 1 ? here.cases.map((c) => [c.name, here.own ? c.name : `test context ${c.name}`]) : []), ["risk", "training risk of the global model"]], "shifted");
     draw();
   }
   function draw() {

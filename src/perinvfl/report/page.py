@@ -1,20 +1,22 @@
 """The page: numbers, style and script in one file."""
 
 import json
+import re
 import time
 from importlib.resources import files
 from typing import Any
 
 import jinja2
+from markupsafe import Markup, escape
 
 import perinvfl
 
 
 def render_page(found: dict[str, Any]) -> str:
     """HTML that stands alone. Numbers lie in it as JSON in which nothing can end the script they stand in."""
-    here = files("perinvfl.report")
-    source = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = source.from_string(here.joinpath("page.html.j2").read_text(encoding="utf-8"))
+    here, source = files("perinvfl.report"), page_environment()
+    parts = [here.joinpath(name).read_text(encoding="utf-8") for name in ("summary.html.j2", "page.html.j2")]
+    template = source.from_string("".join(parts).lstrip())
     titles = " and ".join(dict.fromkeys(section["title"] for section in found["sections"]))
     return template.render(
         title=titles,
@@ -26,6 +28,21 @@ def render_page(found: dict[str, Any]) -> str:
         script=here.joinpath("page.js").read_text(encoding="utf-8"),
         numbers=as_script({"sections": found["sections"]}),
     )
+
+
+def page_environment() -> jinja2.Environment:
+    """How templates are read: all that is put in is escaped, and what is not there is an error."""
+    source = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    source.filters["code"] = as_code
+    return source
+
+
+def as_code(text: str) -> Markup:
+    """
+    >>> as_code("try `perinvfl audit` & see")
+    Markup('try <code>perinvfl audit</code> &amp; see')
+    """
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def as_script(value: Any) -> str:

@@ -19,7 +19,7 @@ from torch import Tensor
 from perinvfl.core.config import suggest
 from perinvfl.core.hyper import hyper
 from perinvfl.core.naming import name_of, one_spelling
-from perinvfl.data.constant import constant_scores
+from perinvfl.data.constant import constant_scores, label_counts
 from perinvfl.data.federation import Federation, Split
 from perinvfl.data.own import readers
 from perinvfl.data.own.division import Division, divide
@@ -226,6 +226,7 @@ def federation_of(
             **({"encoding": encoded} if encoded else {}),
             "constant": constant_scores(rows.task, train, tests),
             "sizes": (train.context >= 0).sum(1).tolist(),
+            "labels": label_counts(rows.task, len(rows.classes), train),
             "contexts": [int(row[row >= 0].unique().numel()) for row in train.context],
         },
         schema=dataclasses.replace(schema, clients=rows.clients, contexts=seen, classes=rows.classes),

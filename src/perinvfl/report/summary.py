@@ -1,0 +1,311 @@
+"""The first page of a report on own data, for people who decide: whether to use these models, and which.
+
+What is here is plain values and sentences; `page.html.j2` lays them out.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from perinvfl.errors import UserError
+from perinvfl.results.score_names import MEASURES, measures_for
+from perinvfl.runs.fit import fit_on_record
+from perinvfl.runs.found_words import found_in_words
+from perinvfl.runs.records import Run
+
+LEADING = ("accuracy", "auroc", "sensitivity", "specificity", "brier", "calibration-error", "r2", "mae")
+EXPLAINED = {
+    "accuracy": "of 100 rows, how many get the right answer",
+    "balanced": "the same with every class counting alike, whatever its size",
+    "auroc": "of two rows, one with {yes} and one without, how often the first gets the higher probability; 0.5 is "
+    "chance, 1 is perfect",
+    "average-precision": "how pure the rows at the top of the list are; by chance it is the share of {yes}",
+    "sensitivity": "of 100 rows with {yes}, how many are recognised",
+    "specificity": "of 100 rows without, how many are left in peace",
+    "brier": "how far the probabilities lie from what happened, squared; 0 is perfect, 0.25 is always saying one half",
+    "calibration-error": "how far a stated probability lies from how often it comes true; 0 is perfect",
+    "r2": "the share of the differences between labels that is explained; 0 is a constant answer, 1 is perfect",
+    "mae": "how far an answer is off on average, in the unit of the label",
+}
+
+
+def summarise(section: dict[str, Any], runs: dict[str, list[Run]]) -> dict[str, Any]:
+    """Of a section of own data, from its numbers and from the predictions that its runs kept."""
+    methods = [method for method in section["views"][0]["methods"] if not method["reference"]]
+    chosen = choose(section, methods)
+    scored, why_not = _scores(runs[chosen["name"]])
+    words = section["words"]
+    return {
+        "method": chosen["name"],
+        "facts": _facts(section, next(iter(runs.values()))[0]),
+        "sites": _sites(section, next(iter(runs.values()))[0], scored),
+        "found": _found(runs, words),
+        "recommendation": _recommendation(section, methods, chosen),
+        "threshold": _threshold(scored, words) if scored and section["classes"] else "",
+        "cases": [_case(name, scored, section) for name in _cases(section)] if scored else [],
+        "no_scores": why_not,
+        "several": len(runs[chosen["name"]]) > 1,
+    }
+
+
+def verdict(section: dict[str, Any], runs: dict[str, list[Run]]) -> dict[str, str] | None:
+    """Whether these models are of use at all, as the first line of the page; None where there is nothing to warn of."""
+    methods = [method for method in section["views"][0]["methods"] if not method["reference"]]
+    if not methods:
+        return None
+    constant = average(section, section["constant"]["cases"])
+    fits = [fit_on_record(run) for method in methods for run in runs.get(method["name"], [])]
+    where = _where(section)
+    if not any(_better(section, average(section, method["cases"]), constant) for method in methods):
+        return {
+            "kind": "bad",
+            "text": f"Do not use these models: {where}, none of them does better than a constant answer, which looks "
+            f"at nothing ({_number(section, constant)}).",
+        }
+    if fits and all(fit is not None and not fit.better for fit in fits):
+        text = "Do not use these models: they learned nothing, not even on the rows they were trained on."
+        return {"kind": "bad", "text": text}
+    if not section["own"]:
+        return None
+    chosen = choose(section, methods)
+    value, span = average(section, chosen["cases"]), _span(section, chosen)
+    shown = f"{_number(section, value)}{_between(section, span)}; a constant answer has {_number(section, constant)}"
+    if span is not None and constant is not None and span[0] <= constant:
+        return {
+            "kind": "mixed",
+            "text": f"With so few rows it is not certain that these models do better than a constant answer: {where}, "
+            f"{chosen['name']} has {shown}.",
+        }
+    return {"kind": "fine", "text": f"{chosen['name']} does better than a constant answer: {where}, it has {shown}."}
+
+
+def choose(section: dict[str, Any], methods: list[dict[str, Any]]) -> dict[str, Any]:
+    """The best on average over the test contexts; `recommended` where rows cannot tell it from the best."""
+    ranked = sorted(methods, key=lambda m: average(section, m["cases"]) or 0.0, reverse=section["larger_is_better"])
+    best = ranked[0]
+    span = _span(section, best)
+    for method in ranked:
+        value = average(section, method["cases"])
+        if method["algorithm"] == "recommended" and span and value is not None and span[0] <= value <= span[1]:
+            return method
+    return best
+
+
+def average(section: dict[str, Any], cases: dict[str, Any]) -> float | None:
+    values = [cases[name][0] if isinstance(cases[name], list) else cases[name] for name in section["spectrum"]]
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _better(section: dict[str, Any], a: float | None, b: float | None) -> bool:
+    return a is not None and (b is None or (a > b if section["larger_is_better"] else a < b))
+
+
+def _span(section: dict[str, Any], method: dict[str, Any]) -> tuple[float, float] | None:
+    """The interval of the average, of one test context; of several, the mean of their ends."""
+    spans = [method["spans"][name]["mean"] for name in section["spectrum"] if name in method["spans"]]
+    known = [span for span in spans if span[0] is not None]
+    if not known or len(known) < len(section["spectrum"]):
+        return None
+    return statistics.fmean(span[0] for span in known), statistics.fmean(span[1] for span in known)
+
+
+def _number(section: dict[str, Any], value: float | None) -> str:
+    if value is None:
+        return "nothing to compare with"
+    return f"{value:.1f} % right" if section["unit"] else f"a mean squared error of {value:.3g}"
+
+
+def _between(section: dict[str, Any], span: tuple[float, float] | None) -> str:
+    return f" (95 % interval {span[0]:.1f} to {span[1]:.1f})" if span and section["unit"] else ""
+
+
+def _where(section: dict[str, Any]) -> str:
+    names, word = section["spectrum"], section["words"]["context"]
+    if names == ["same contexts"]:
+        return "on rows held out at random"
+    several = "on average over " if len(names) > 1 else "in "
+    return f"{several}{word} {listed(names)}"
+
+
+def listed(names: Sequence[str], most: int = 6) -> str:
+    shown = [*names[:most], "..."] if len(names) > most else list(names)
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def _recommendation(section: dict[str, Any], methods: list[dict[str, Any]], chosen: dict[str, Any]) -> str:
+    """One recommendation, with what speaks against taking it for more than it is."""
+    constant = average(section, section["constant"]["cases"])
+    value = average(section, chosen["cases"])
+    if not _better(section, value, constant):
+        return (
+            "Use none of these models. Audit the table (`perinvfl audit`) for columns that change their meaning, and "
+            "try `recommended`, more rounds, or more rows."
+        )
+    text = f"Of these models use {chosen['name']}. "
+    others = [m for m in methods if m is not chosen]
+    span = _span(section, chosen)
+    alike = [
+        m["name"]
+        for m in others
+        if span and (v := average(section, m["cases"])) is not None and span[0] <= v <= span[1]
+    ]
+    if alike:
+        text += f"{listed(alike)} cannot be told from it with so few rows. "
+    worse = [m["name"] for m in others if not _better(section, average(section, m["cases"]), constant)]
+    if worse:
+        text += f"Do not use {listed(worse)}: no better than a constant answer here. "
+    if len(others) > 0:
+        text += "It was picked by looking at these tests, so expect a little less elsewhere. "
+    return text + "Before it is used on people, try it on new rows of each site."
+
+
+def _facts(section: dict[str, Any], run: Run) -> list[str]:
+    words, sizes = section["words"], section["sizes"]
+    tested = ", ".join(section["spectrum"])
+    facts = [f"{len(section['clients'])} sites ({words['client']}), {sum(sizes)} rows to train on."]
+    facts.append(f"Tested on rows that no model was trained on: {words['context']} {tested}." if tested else "")
+    known = run.notes.get("encoding", {})
+    missing = known.get("missing", {})
+    if missing:
+        cells = ", ".join(f"{name} {count}" for name, count in missing.items())
+        facts.append(
+            "Missing values were filled with the median of the training rows, and a further column says where: "
+            f"{cells}."
+        )
+    if known.get("levels"):
+        levels = ", ".join(f"{name} ({len(of)} levels)" for name, of in known["levels"].items())
+        facts.append(f"Categories: {levels}.")
+    if known.get("other"):
+        other = ", ".join(f"{name} {count}" for name, count in known["other"].items())
+        facts.append(f"Rows whose level was rare or new, and counts as other: {other}.")
+    if known.get("excluded"):
+        facts.append(f"{known['excluded']} rows of sites that were left aside are not in it.")
+    if run.notes.get("ignored"):
+        facts.append(f"Columns left out: {listed(run.notes['ignored'], 12)}.")
+    return [fact for fact in facts if fact]
+
+
+def _sites(section: dict[str, Any], run: Run, scored: dict[str, Any] | None) -> dict[str, Any]:
+    """Rows by site, and how common each class is there."""
+    labels = run.notes.get("labels")  # counts of classes in training, by client; of a number, its mean
+    rows = []
+    for place, name in enumerate(section["clients"]):
+        tested = ""
+        if scored:
+            there = [case["clients"].get(name, {"samples": 0}) for case in scored["cases"].values()]
+            tested = str(sum(found["samples"] for found in there))
+        shares = []
+        if labels and section["classes"]:
+            total = max(sum(labels[place]), 1)
+            shares = [f"{100 * count / total:.0f} %" for count in labels[place]]
+        size = section["sizes"][place] if place < len(section["sizes"]) else ""
+        rows.append({"name": name, "trained": size, "tested": tested, "shares": shares})
+    heads = [f"{section['words']['label']} = {name}" for name in section["classes"]] if labels else []
+    return {"heads": heads, "rows": rows}
+
+
+def _found(runs: dict[str, list[Run]], own: dict[str, str]) -> list[str]:
+    """What `recommended` found, once for seeds that found the same."""
+    told: dict[str, list[str]] = {}
+    for name, same in runs.items():
+        for run in same:
+            words = found_in_words(run.found, run.start.get("schema", {}).get("features", ()))
+            for role, column in (("contexts", own["context"]), ("clients", own["client"])):
+                words = words.replace(f"between {role}", f"between {role} ({column})")
+            if words:
+                told.setdefault(words, []).append(f"{name}, seed {run.start['asked']['seed']}")
+    if len(told) == 1:
+        return list(told)
+    return [f"{words} ({', '.join(who)})" for words, who in told.items()]
+
+
+def _scores(runs: list[Run]) -> tuple[dict[str, Any] | None, str]:
+    """The scores of the first run with the mean over seeds, or why there are none."""
+    from perinvfl.scoring.run_scores import mean_of, run_scores  # numpy
+
+    try:
+        each = [run_scores(run) for run in runs]
+    except UserError as error:
+        return None, str(error)
+    first = each[0]
+    for name, case in first["cases"].items():
+        case["mean"] = mean_of([found["cases"][name]["mean"] for found in each])
+    return first, ""
+
+
+def _cases(section: dict[str, Any]) -> list[str]:
+    return [case["name"] for case in section["cases"]][:4]
+
+
+def _threshold(scored: dict[str, Any], words: dict[str, str]) -> str:
+    found = scored["threshold"]
+    if found is None or scored["task"] != "binary":
+        return ""
+    yes = f"{words['label']} = {scored['classes'][-1]}"
+    if not found["chosen"]:
+        return f"A row counts as {yes} from a probability of 50 % on."
+    few = " There were few such rows, so it is uncertain." if found["few"] else ""
+    return (
+        f"A row counts as {yes} from a probability of {100 * found['value']:.0f} % on: the threshold at which "
+        f"sensitivity and specificity together are largest on {sum(found['counts'])} rows held out of training.{few}"
+    )
+
+
+def _case(name: str, scored: dict[str, Any], section: dict[str, Any]) -> dict[str, Any]:
+    found, words = scored["cases"][name], section["words"]
+    yes = f"{words['label']} = {scored['classes'][-1]}" if scored["classes"] else ""
+    names = [measure for measure in LEADING if measure in measures_for(scored["task"])]
+    title = "Rows held out at random" if name == "same contexts" else f"{words['context']} {name}"
+    return {
+        "name": name,
+        "title": title,
+        "scores": [_score(measure, found["mean"][measure], yes) for measure in names],
+        "confusion": _confusion(found["confusion"], scored["classes"], words["label"]),
+        "calibration": _calibration(found["calibration"]) if scored["task"] == "binary" else None,
+        "yes": yes,
+        "few": found["few"],
+        "clients": [
+            {"name": client, "samples": own["samples"], "few": own["few"],
+             "scores": [_score(measure, own["scores"][measure], yes) for measure in names[:4]]}
+            for client, own in found["clients"].items()
+        ],
+    }  # fmt: skip
+
+
+def _score(name: str, found: dict[str, float | None], yes: str) -> dict[str, str]:
+    measure = MEASURES[name]
+    form, factor = (".1f", 100.0) if measure.percent else (".2f", 1.0)
+    ends = [found["low"], found["high"]]
+    interval = ""
+    if ends[0] is not None and ends[1] is not None:
+        interval = f"{factor * ends[0]:{form}} to {factor * ends[1]:{form}}"
+    value = "not defined" if found["value"] is None else f"{factor * found['value']:{form}}"
+    unit = " %" if measure.percent and found["value"] is not None else ""
+    title = measure.title[0].upper() + measure.title[1:]
+    return {"title": title, "value": value + unit, "interval": interval, "told": EXPLAINED[name].format(yes=yes)}
+
+
+def _confusion(table: list[list[int]] | None, classes: Sequence[str], label: str) -> dict[str, Any] | None:
+    if table is None:
+        return None
+    sentence = ""
+    if len(table) == 2:
+        (right_no, false_alarm), (missed, right_yes) = table
+        sentence = (
+            f"Of {missed + right_yes} rows with {label} = {classes[1]}, {right_yes} are recognised and {missed} are "
+            f"missed. Of {right_no + false_alarm} rows with {label} = {classes[0]}, {false_alarm} are false alarms."
+        )
+    return {"rows_of": table, "classes": list(classes), "sentence": sentence}
+
+
+def _calibration(bins: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    """With an interval (Wilson's) and the size of a dot."""
+    found, most = [], max((bin["samples"] for bin in bins or []), default=1)
+    for bin in bins or []:
+        n, p, z = bin["samples"], bin["observed"], 1.96
+        middle, half = (p + z * z / (2 * n)) / (1 + z * z / n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+        low, high = middle - half / (1 + z * z / n), middle + half / (1 + z * z / n)
+        found.append({**bin, "low": max(0.0, low), "high": min(1.0, high), "radius": 3 + 5 * math.sqrt(n / most)})
+    return found

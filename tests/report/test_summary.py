@@ -1,0 +1,204 @@
+"""The first screen of a report on own data: whether to use the models, which, and how good they are."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from perinvfl.cli import call
+from perinvfl.runs.predictions import PREDICTIONS
+from perinvfl.runs.records import find_runs
+from perinvfl.scoring.run_scores import run_scores
+from tests.audit.made_tables import planted_csv
+from tests.browser import CONTRAST, chromium, opened
+
+ROOT = Path(__file__).parents[2]
+FILE = """
+name = "own"
+seeds = {seeds}
+[data]
+benchmark = "file"
+path = "{path}"
+label = "ill"
+client = "{client}"
+context = "{context}"
+{data}
+[model]
+hidden = [8]
+[training]
+rounds = {rounds}
+evaluate_every = 10
+device = "cpu"
+"""
+FEDAVG = '[[algorithm]]\nname = "fedavg"\nlearning_rate = 0.5\nlocal_steps = 5\n'
+RECOMMENDED = '[[algorithm]]\nname = "recommended"\n'
+
+
+def reported(
+    folder: Path, path: Path, methods: str, client: str = "site", context: str = "year", data: str = "",
+    rounds: int = 30, seeds: str = "[0]",
+) -> Path:  # fmt: skip
+    settings = {"path": path, "client": client, "context": context, "data": data, "rounds": rounds, "seeds": seeds}
+    (folder / "own.toml").write_text(FILE.format(**settings) + methods)
+    assert call(["run", str(folder / "own.toml"), "--out", str(folder), "--quiet"]) == 0
+    assert call(["report", str(folder / "own"), "-o", str(folder / "report.html")]) == 0
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def hospitals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hospitals")
+    subprocess.run([sys.executable, ROOT / "examples/make_sites.py", folder / "sites.csv"], check=True)
+    return folder / "sites.csv"
+
+
+@pytest.fixture(scope="module")
+def good(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("good")
+    methods, held_out = FEDAVG + RECOMMENDED, "test_contexts = [2023]"
+    return reported(folder, hospitals, methods, "hospital", data=held_out, rounds=60, seeds="[0, 1]")
+
+
+@pytest.fixture(scope="module")
+def bad(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bad")
+    return reported(folder, hospitals, FEDAVG, "hospital", data="test_contexts = [2023]", rounds=60)
+
+
+def first_line(page: Page) -> str:
+    return page.locator("main p").first.inner_text()
+
+
+def test_which_model_to_use_and_what_was_found(browser: Browser, good: Path) -> None:
+    with opened(browser, good) as page:
+        assert first_line(page).startswith("Recommended does better than a constant answer: in year 2023, it has 7")
+        text = page.locator("main").inner_text()
+        assert "Of these models use Recommended. Do not use FedAvg: no better than a constant answer here." in text
+        assert "scanner changes its meaning between contexts (year)" in text
+        assert "5 sites (hospital), 1400 rows to train on." in text
+        sites = page.get_by_role("region", name="Sites", exact=True)
+        assert sites.locator("thead th").all_inner_texts()[3:] == ["ill = no", "ill = yes"]
+        shares = sites.locator("tbody tr").first.locator("td").all_inner_texts()[2:]
+        assert sum(int(share.split(" ")[0]) for share in shares) == pytest.approx(100, abs=1)
+
+
+def test_scores_confusion_and_calibration_are_those_of_the_run(browser: Browser, good: Path) -> None:
+    runs = [run for run in find_runs(good.parent / "own") if run.asked["algorithm"]["name"] == "recommended"]
+    scored = [run_scores(run) for run in sorted(runs, key=lambda run: run.asked["seed"])]
+    with opened(browser, good) as page:
+        table = page.get_by_role("region", name="Scores, year 2023")
+        shown = {
+            row.locator("th").inner_text(): row.locator("td").all_inner_texts()
+            for row in table.locator("tbody tr").all()
+        }
+        mean = [found["cases"]["2023"]["mean"] for found in scored]
+        for title, name, factor in (
+            ("Accuracy", "accuracy", 100),
+            ("AUROC", "auroc", 1),
+            ("Sensitivity", "sensitivity", 100),
+        ):
+            value = factor * sum(one[name]["value"] for one in mean) / 2
+            assert float(shown[title][0].split(" ")[0]) == pytest.approx(value, abs=0.051 if factor == 100 else 0.0051)
+            low, high = (float(end) for end in shown[title][1].split(" to "))
+            assert low < value < high and shown[title][2]
+        counts = page.get_by_role("region", name="Confusion").first.locator("td.right, td.wrong").all_inner_texts()
+        assert [int(count) for count in counts] == [
+            count for row in scored[0]["cases"]["2023"]["confusion"] for count in row
+        ]
+        bins = scored[0]["cases"]["2023"]["calibration"]
+        assert page.locator("figure.square").first.locator("circle").count() == len(bins)
+        assert f"said {100 * bins[0]['predicted']:.0f} %" in page.locator("figure.square svg").first.get_attribute(
+            "aria-label"
+        )
+
+
+def test_contexts_are_bars_at_each_site_in_the_words_of_the_data(browser: Browser, good: Path) -> None:
+    with opened(browser, good) as page:
+        assert page.locator("#h-spectrum").inner_text() == "Accuracy by hospital"
+        assert page.locator("#spectrum rect.bar").count() == 2 * 2 * 6  # methods, tests; all and five hospitals
+        assert page.locator("#spectrum line.whisker").count() == 24
+        page.locator("#client").select_option(label="north")
+        assert page.locator("#spectrum rect.bar").count() == 4
+        page.locator("#client").select_option(label="all 5 (mean)")
+        page.locator("#spectrum").focus()
+        page.keyboard.press("ArrowRight")
+        assert re.match(r"FedAvg, 2023, all \(mean\): \d+\.\d\d %", page.locator("#spectrum-readout").inner_text())
+        page.evaluate("document.querySelectorAll('details').forEach((e) => e.open = true)")
+        text = page.locator("body").inner_text()
+        assert "p = " not in text and "spectrum" not in text.lower()
+        assert page.locator("#numbers thead th").all_inner_texts() == ["Method", "2023", "same contexts"]
+
+
+def test_models_that_are_no_better_than_a_constant_are_not_to_be_used(browser: Browser, bad: Path) -> None:
+    with opened(browser, bad) as page:
+        line = page.locator("main p").first
+        assert line.inner_text().startswith(
+            "Do not use these models: in year 2023, none of them does better than a constant"
+        )
+        red, green, blue = (
+            int(part) for part in re.findall(r"\d+", line.evaluate("e => getComputedStyle(e).color"))[:3]
+        )
+        assert red > 150 > green and blue < 100
+        assert "Use none of these models." in page.locator("main").inner_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_can_be_read_on_a_phone(scheme: str, browser: Browser, good: Path, bad: Path) -> None:
+    phone = {"viewport": {"width": 400, "height": 800}, "is_mobile": True, "has_touch": True, "color_scheme": scheme}
+    for file in (good, bad):
+        with opened(browser, file, **phone) as page:
+            page.evaluate("document.querySelectorAll('details').forEach((e) => e.open = true)")
+            assert page.evaluate("document.documentElement.scrollWidth") <= 400
+            assert page.evaluate(CONTRAST) == []
+            wide = "[...document.querySelectorAll('table')].filter((t) => t.scrollWidth > 380 && !t.closest('.scroll'))"
+            assert page.evaluate(f"{wide}.length") == 0
+
+
+@pytest.mark.parametrize("settings", [{"shortcut": "none", "classes": 1}, {"classes": 3, "shortcut": "none"}], ids=str)
+def test_other_tasks_and_one_context(settings: dict[str, object], browser: Browser, tmp_path: Path) -> None:
+    table = planted_csv(tmp_path / "t.csv", 0, **settings)
+    page_of = reported(tmp_path, table, RECOMMENDED, context="", data='ignore = ["year"]')
+    with opened(browser, page_of) as page:
+        assert "on rows held out at random" in first_line(page)
+        text = page.locator("main").inner_text()
+        assert ("R²" in text) == (settings["classes"] == 1) and ("AUROC" in text) == (settings["classes"] == 3)
+        assert page.locator("figure.square").count() == 0, "calibration is drawn for two classes"
+        assert "Columns left out: year." in text or "ignored" not in find_runs(tmp_path / "own")[0].notes
+
+
+def test_runs_without_predictions_still_have_a_report(browser: Browser, hospitals: Path, tmp_path: Path) -> None:
+    page_of = reported(tmp_path, hospitals, FEDAVG, "hospital", rounds=20)
+    (run,) = find_runs(tmp_path / "own")
+    (run.folder / PREDICTIONS).unlink()
+    assert call(["report", str(tmp_path / "own"), "-o", str(page_of)]) == 0
+    with opened(browser, page_of) as page:
+        assert "holds no predictions of single samples" in page.locator("main").inner_text()
+        assert page.locator("#spectrum line.whisker").count() == 0
+
+
+def test_a_reference_is_never_the_best(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text(
+        'name = "r"\n[data]\nbenchmark = "planted"\np_test = [0.0, 0.1]\n[training]\nrounds = 20\ndevice = "cpu"\n'
+        + FEDAVG
+        + FEDAVG.replace("0.5", "0.4").replace('"fedavg"', '"fedavg"\nlabel = "Other"')
+        + FEDAVG.replace('"fedavg"', '"fedavg"\nlabel = "Without"\ndata.without_shortcut = true')
+    )
+    assert call(["run", str(tmp_path / "r.toml"), "--out", str(tmp_path), "--quiet"]) == 0
+    assert call(["report", str(tmp_path / "r"), "-o", str(tmp_path / "r.html")]) == 0
+    with opened(browser, tmp_path / "r.html") as page:
+        rows = {row.locator("th").inner_text(): row for row in page.locator("#numbers tbody tr").all()}
+        values = {name: float(row.locator("td").first.inner_text().split(" ")[0]) for name, row in rows.items()}
+        assert max(values, key=lambda name: values[name]) == "Without", "else this test shows nothing"
+        assert rows["Without"].locator("td.best").count() == 0
+        assert page.locator("#numbers td.best").count() > 0
+        assert "Do not use these models" in first_line(page), "both lean on the shortcut"

@@ -84,7 +84,8 @@ def test_a_value_that_tells_the_site_is_found(tmp_path: Path) -> None:
     assert found.habit is not None and found.habit.value == 0 and found.habit.shares["c"] == 1
     assert (found.verdict.advice, found.verdict.reason) == ("discount", "habit and value")
     told = words.why(audit, found)
-    assert "the value 0 in 100 % at c" in told and "Write 0 as missing" in told
+    assert "it is 0 in 100 % of the rows at c" in told and "Fill in a usual value where it is 0" in told
+    assert words.short(found) == "0 in it tells the site"
     assert set(found.hidden) == {ROWS, SITES}
     assert advice_of(audit) == {"chol": "discount", "age": "keep", "luck": "keep"}
     assert any("one context" in line for line in words.limits(audit))

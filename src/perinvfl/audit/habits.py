@@ -30,10 +30,6 @@ class Habit:
     def tells_the_label(self) -> bool:
         return self.chance < MOST_CHANCE
 
-    @property
-    def what(self) -> str:
-        return "no value" if self.value is None else f"the value {self.value:g}"
-
 
 def find_habit(table: Table, column: AuditColumn) -> tuple[Habit | None, Tensor]:
     """The habit that differs most between sites, and [n] in which rows a value means what it says."""

@@ -114,8 +114,8 @@ def why(audit: Audit, column: ColumnAudit) -> str:
     steady = "It is steady between contexts, so this is the style of a site: "
     text = WHY[reason].format(
         name=column.name,
-        all=relations(meaning.contexts) or relations(meaning.sites),
-        sites=relations(meaning.sites),
+        all=relations(meaning.contexts) or relations(meaning.sites, "at"),
+        sites=relations(meaning.sites, "at"),
         left=100 * weakest(meaning.contexts),
         turned=_turned(meaning.contexts),
         columns=len(audit.columns),
@@ -182,13 +182,22 @@ def experiment(audit: Audit) -> str:
     return "\n".join(lines)
 
 
-def relations(found: Sequence[Relation]) -> str:
+def short(column: ColumnAudit) -> str:
+    """The reason in a few words."""
+    if column.habit is not None and column.verdict.reason == "habit and value":
+        return (
+            "its gaps tell the site" if column.habit.value is None else f"{column.habit.value:g} in it tells the site"
+        )
+    return SHORT[column.verdict.reason]
+
+
+def relations(found: Sequence[Relation], at: str = "in") -> str:
     """
     >>> relations([Relation("2021", 40, 1.5), Relation("2022", 40, -0.25, held_out=True), Relation("2023", 3, None)])
     '+1.50 in 2021, −0.25 in 2022 (held out)'
     """
     known = [(r, f"{r.strength:+.2f}".replace("-", "−")) for r in found if r.strength is not None]
-    return ", ".join(f"{number} in {r.where}{' (held out)' if r.held_out else ''}" for r, number in known)
+    return ", ".join(f"{number} {at} {r.where}{' (held out)' if r.held_out else ''}" for r, number in known)
 
 
 def strength_words(audit: Audit) -> str:
@@ -231,9 +240,12 @@ def _turned(found: Sequence[Relation]) -> str:
 
 def _shares(habit: Habit) -> str:
     shown = sorted(habit.shares.items(), key=lambda item: -item[1])
-    parts = [f"{100 * share:.0f} % at {site}" for site, share in shown[:4]]
+    parts = [
+        f"{100 * share:.0f} %{' of the rows' if not k else ''} at {site}" for k, (site, share) in enumerate(shown[:4])
+    ]
     rest = f", at most {100 * shown[4][1]:.0f} % elsewhere" if len(shown) > 4 else ""
-    return f"it holds {habit.what} in {', '.join(parts)}{rest}"
+    what = "missing" if habit.value is None else f"{habit.value:g}"
+    return f"it is {what} in {', '.join(parts)}{rest}"
 
 
 def _habit(audit: Audit, column: ColumnAudit, habit: Habit) -> str:
@@ -247,12 +259,12 @@ def _habit(audit: Audit, column: ColumnAudit, habit: Habit) -> str:
     if column.verdict.reason == "habit":
         return f"{begin} Its other values tell nothing about the label beyond chance."
     fix = (
-        f"Write {habit.value:g} as missing, or fill in a usual value"
-        if habit.value is not None
-        else ("Fill its gaps in the file, so that no sign of them is added, or leave it to sites that have it")
+        "Fill its gaps in the file, so that no sign of them is added, or use it only at sites that have it"
+        if habit.value is None
+        else f"Fill in a usual value where it is {habit.value:g}; as a gap it would still tell the site"
     )
     hidden = column.hidden.get(SITES)
-    cost = f" (a model with it hidden, at sites left out: {in_points(hidden)})" if hidden else ""
+    cost = f" (what that does to a model at sites left out: {in_points(hidden)})" if hidden else ""
     return (
         f"{begin} Its other values do tell the label, {column.meaning.overall:+.2f} within sites, so the column is "
         f"worth keeping. {fix}{cost}."

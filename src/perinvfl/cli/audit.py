@@ -62,8 +62,9 @@ def _show(found: "Audit") -> None:
     from perinvfl.audit import words
 
     console = wide_console()
-    rows, sites, contexts = found.rows, len(found.sites), len(found.contexts) or 1
-    console.print(f"{found.file}: {rows} rows, {sites} sites, {contexts} contexts", highlight=False, markup=False)
+    contexts = f", {len(found.contexts)} contexts" if found.contexts else ""
+    told = f"{found.file}: {found.rows} rows, {len(found.sites)} sites{contexts}"
+    console.print(told, highlight=False, markup=False)
     console.print(words.headline(found), style="bold", highlight=False, markup=False)
     shown = RichTable(title="Without the column, change in points (95 % interval)", title_justify="left", expand=False)
     shown.add_column("column")
@@ -73,7 +74,7 @@ def _show(found: "Audit") -> None:
         shown.add_column(words.TESTS[test], justify="right")
     colours = {"drop": "red", "discount": "yellow", "keep": "green"}
     for column in found.columns[:MOST_SHOWN]:
-        advice, reason = column.verdict.advice, words.SHORT[column.verdict.reason]
+        advice, reason = column.verdict.advice, words.short(column)
         changes = [_points(column.changes.get(test)) for test in found.tests]
         shown.add_row(Text(column.name), Text(advice, style=colours[advice]), reason, *changes)
     console.print(shown)

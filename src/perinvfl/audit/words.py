@@ -57,8 +57,8 @@ WHY = {
     ),
     "changes between sites, and needed": (
         "{name} does not mean the same at every site: {sites}. A model without it does worse at sites that it has not "
-        "seen, so let each site weigh it in a model of its own (`perinvfl`, `ditto`), and do not trust it alone at "
-        "a new site."
+        "seen; but so it would with a shortcut that still holds at these. Let each site weigh it in a model of its own "
+        "(`perinvfl`, `ditto`), and do not trust it alone at a new site. (`recommended` leaves it out.)"
     ),
     "differs by site": (
         "{name} means something else from site to site: {sites}. {steady}personal models (`perinvfl`, "

@@ -164,7 +164,8 @@ def _recommendation(section: dict[str, Any], methods: list[dict[str, Any]], chos
 def _facts(section: dict[str, Any], run: Run) -> list[str]:
     words, sizes = section["words"], section["sizes"]
     tested = ", ".join(section["spectrum"])
-    facts = [f"{len(section['clients'])} sites ({words['client']}), {sum(sizes)} rows to train on."]
+    counted = f", {sum(sizes)} rows to train on" if sizes else ""  # a server is not told them
+    facts = [f"{len(section['clients'])} sites ({words['client']}){counted}."]
     facts.append(f"Tested on rows that no model was trained on: {words['context']} {tested}." if tested else "")
     known = run.notes.get("encoding", {})
     missing = known.get("missing", {})

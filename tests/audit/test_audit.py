@@ -160,3 +160,28 @@ def test_what_cannot_be_audited(asked: dict[str, object], told: str, tmp_path: P
         path.write_text("\n".join([lines[0], *(line for line in lines[1:] if line.startswith("site 1,"))]) + "\n")
     with pytest.raises(UserError, match=told):
         audited(path, **asked)  # type: ignore[arg-type]
+
+
+def test_gaps_and_categories_are_columns_like_others(tmp_path: Path) -> None:
+    """A test that one hospital does not do, a category that is a shortcut between years, and one that is none."""
+
+    def patient(rng: random.Random, site: str, ill: bool) -> dict[str, object]:
+        year = rng.choice([2020, 2021])
+        agrees = rng.random() < (0.95 if year == 2020 else 0.55)
+        ward = rng.choice("ab" if ill == agrees else "cd")
+        ca = "" if site == "z" or rng.random() < 0.02 else round(rng.gauss(ill, 1), 3)
+        sex = rng.choice("mmf" if ill else "mff")
+        return {"year": year, "ward": ward, "ca": ca, "sex": sex, "age": round(rng.gauss(50 + 8 * ill, 9))}
+
+    path = made_csv(tmp_path / "t.csv", patient, {"x": 0.4, "y": 0.5, "z": 0.8})
+    audit = audited(path)
+    assert advice_of(audit) == {"ward": "drop", "ca": "discount", "sex": "keep", "age": "keep"}
+    assert reason_of(audit, "ward") == "changes between contexts"
+    gaps = next(column for column in audit.columns if column.name == "ca")
+    assert gaps.habit is not None and gaps.habit.value is None and gaps.habit.shares["z"] == 1
+    assert words.short(gaps) == "its gaps tell the site" and "it is missing in 100 % of the rows at z" in words.why(
+        audit, gaps
+    )
+    assert audit.missing == {"ca": gaps.habit.rows}
+    unknown = [relation.where for relation in gaps.meaning.sites if relation.strength is None]
+    assert unknown == ["z"], "a median in the place of a gap is no value"

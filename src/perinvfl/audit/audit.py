@@ -169,10 +169,13 @@ def _sums(table: Table) -> Params:
 
 def _hide(table: Table, column: AuditColumn, fine: torch.Tensor) -> Variant:
     """The column with its middle value in the place of the habit, and no sign of it."""
-    first, *signs = column.places
-    values = table.x[:, first]
-    middle = values[fine & ~table.held].median() if bool((fine & ~table.held).any()) else 0.0
-    return Variant(tuple(signs), {first: torch.where(fine, values, middle)})
+    sign = column.places[-1:] if column.flagged else ()
+    if column.category:
+        return Variant(sign)
+    values = table.x[:, column.places[0]]
+    known = values[fine & ~table.held]
+    middle = known.median() if len(known) else values.new_zeros(())
+    return Variant(sign, {column.places[0]: torch.where(fine, values, middle)})
 
 
 def _together(table: Table, verdicts: dict[str, Verdict]) -> dict[str, Variant]:

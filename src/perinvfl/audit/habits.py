@@ -35,7 +35,7 @@ def find_habit(table: Table, column: AuditColumn) -> tuple[Habit | None, Tensor]
     """The habit that differs most between sites, and [n] in which rows a value means what it says."""
     values = column.values
     missing, odd = values.isnan(), torch.zeros(len(values), dtype=torch.bool)
-    value = odd_value(values[~missing & ~table.held])
+    value = None if column.category else odd_value(values[~missing & ~table.held])
     if value is not None:
         odd = values == value
     found = [_habit(table, None, missing)]

@@ -81,17 +81,16 @@ def meaning_of(table: Table, column: AuditColumn, usable: Tensor | None = None) 
     )  # fmt: skip
 
 
-def reading_of(table: Table, column: AuditColumn) -> Tensor:
-    """[n] the column as one number a row: itself, or of several that stand for it what goes with the label best."""
-    x = table.x[:, list(column.places)]
-    if x.shape[1] == 1:
-        return x[:, 0]
-    fitted = ~table.held
+def reading_of(table: Table, column: AuditColumn, target: Tensor) -> Tensor:
+    """[n] the column as one number a row: a number itself, of a category what goes with the target best."""
+    if not column.category:
+        return table.x[:, column.places[0]]
+    x = table.x[:, list(column.places[: len(column.places) - column.flagged])]
+    seen = ~table.held
     cells = table.client * len(table.contexts) + table.context
-    y = table.targets[:, -1] if table.task == "multiclass" else table.y
-    inside, label = _within(x[fitted], cells[fitted]), _within(y[fitted, None], cells[fitted])
-    weights = torch.linalg.lstsq(inside.T @ inside + 1e-6 * torch.eye(x.shape[1]), inside.T @ label).solution
-    return (x @ weights)[:, 0]
+    inside, label = _within(x[seen], cells[seen]), _within(target[seen, None], cells[seen])
+    small = 1e-6 * len(inside) * torch.eye(x.shape[1], dtype=x.dtype)
+    return (x @ torch.linalg.solve(inside.T @ inside + small, inside.T @ label))[:, 0]
 
 
 def _within(x: Tensor, cells: Tensor) -> Tensor:
@@ -104,7 +103,7 @@ def _within(x: Tensor, cells: Tensor) -> Tensor:
 
 def _cells(table: Table, column: AuditColumn, target: Tensor, usable: Tensor) -> tuple[list[_Cell], float]:
     """Slopes on the label in every context of every site, and the variance that they leave."""
-    x, left, rows = reading_of(table, column), 0.0, 0
+    x, left, rows = reading_of(table, column, target), 0.0, 0
     cells = []
     for client in range(len(table.clients)):
         for context in range(len(table.contexts)):

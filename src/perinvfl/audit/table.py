@@ -10,6 +10,7 @@ from perinvfl.core.config import suggest
 from perinvfl.core.seeding import generator
 from perinvfl.data.federation import Task
 from perinvfl.data.own.files import FileSettings, read_rows
+from perinvfl.data.own.fitting import fit_rows
 from perinvfl.data.own.rows import Rows
 from perinvfl.errors import UserError
 
@@ -24,8 +25,10 @@ class AuditColumn:
     """A column of the file, and the columns of `Table.x` that stand for it."""
 
     name: str
-    places: tuple[int, ...]
-    values: Tensor  # [n] as in the file; NaN where missing or not a number
+    places: tuple[int, ...]  # of a number first the value, of a category its levels; last, where there is one, the sign
+    values: Tensor  # [n] as in the file, NaN where missing; of a category the number of the level
+    category: bool = False
+    flagged: bool = False  # the last of its places says where it is missing
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ def read_table(settings: FileSettings) -> Table:
         raise UserError("--held-out leaves no context to learn from.")
     if kept.task != "regression" and kept.y[~held].unique().numel() < 2:
         raise UserError("All rows that are not held out have the same label, so there is nothing to learn.")
-    return _table(kept, held, len(rows.y))
+    return _table(kept, held, settings, len(rows.y))
 
 
 def _even_share(client: Tensor, context: Tensor, columns: int) -> Tensor:
@@ -98,14 +101,15 @@ def _even_share(client: Tensor, context: Tensor, columns: int) -> Tensor:
     return torch.cat(taken).sort().values
 
 
-def _table(rows: Rows, held: Tensor, rows_in_file: int) -> Table:
-    x, y, scale = rows.x.double(), rows.y.double(), 1.0
-    mean, spread = x[~held].mean(0), x[~held].std(0, correction=0)
-    columns = tuple(AuditColumn(name, (place,), x[:, place]) for place, name in enumerate(rows.features))
-    if rows.task == "regression":
-        scale = float(y[~held].std(correction=0)) or 1.0
-        y = (y - y[~held].mean()) / scale
+def _table(rows: Rows, held: Tensor, settings: FileSettings, rows_in_file: int) -> Table:
+    seen, schema, _ = fit_rows(rows, ~held, settings)
+    columns, first = [], 0
+    for place, encoding in enumerate(schema.encodings):
+        places = tuple(range(first, first + len(encoding.features)))
+        values = rows.x[:, place].double()
+        columns.append(AuditColumn(encoding.name, places, values, encoding.category, encoding.flagged))
+        first += len(places)
     return Table(
-        (x - mean) / torch.where(spread > 1e-12, spread, 1.0), y, rows.client, rows.context, held, rows.task,
-        rows.clients, rows.contexts, rows.classes, columns, rows_in_file, scale,
+        seen.x.double(), seen.y.double(), rows.client, rows.context, held, rows.task, rows.clients, rows.contexts,
+        rows.classes, tuple(columns), rows_in_file, schema.label_scale,
     )  # fmt: skip

@@ -30,6 +30,9 @@ def audit(
     ] = None,
     feature: Annotated[list[str] | None, typer.Option("--feature", help="A column to look at; else all.")] = None,
     ignore: Annotated[list[str] | None, typer.Option("--ignore", help="A column to leave out.")] = None,
+    category: Annotated[
+        list[str] | None, typer.Option("--category", help="A column of numbers that are codes and no amounts.")
+    ] = None,
     task: Annotated[str, typer.Option("--task", help="auto, binary, multiclass or regression.")] = "auto",
     out: Annotated[Path, typer.Option("--out", help="Folder for the page and the numbers.")] = Path("audit"),
     format: Format = TextOrJson.text,
@@ -44,6 +47,7 @@ def audit(
     given = {
         "path": str(path), "label": label, "client": client, "context": context, "task": task,
         "test_contexts": held_out or [], "features": feature or [], "ignore": ignore or [],
+        "categories": category or [],
     }  # fmt: skip
     found = audit_table(config.build(FileSettings, given, "data"))
     out.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,7 @@
 """`recommended` on images of three classes: what the reference reads is discounted class by class."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -34,8 +36,8 @@ def pictures(agree: tuple[float, ...], purpose: str, clients: int = 3, samples: 
     return Split(x, y, context)
 
 
-def trained(algorithm: Algorithm, agree: tuple[float, ...]) -> tuple[float, int]:
-    """Accuracy of ν where the place misleads, and which of the reference's answers was discounted."""
+def trained(algorithm: Algorithm, agree: tuple[float, ...]) -> tuple[float, dict[str, Any]]:
+    """Accuracy of ν where the place misleads, and what was found."""
     tests = {"reversed": pictures((0.05,), "reversed")}
     train = pictures(agree, "train")
     federation = Federation("pictures", "multiclass", 3, len(agree), train, tests, ("reversed",))
@@ -43,17 +45,19 @@ def trained(algorithm: Algorithm, agree: tuple[float, ...]) -> tuple[float, int]
     run = ProgramRun(program, [algorithm], {0: federation}, [0], ModelSettings(hidden=(16,)))
     while run.rounds_done < ROUNDS:
         run.round()
-    found = run.facts(0).get("shortcut", {"reference": {"chosen": -1}})
-    return float(run.evaluate()["global"]["reversed"][0].mean()), found["reference"]["chosen"]
+    return float(run.evaluate()["global"]["reversed"][0].mean()), run.facts(0)
 
 
 def test_a_place_that_changes_its_meaning_is_discounted() -> None:
     plain = FedAvg(learning_rate=1.0, server_optimizer="adam", server_learning_rate=0.003)
-    (before, _), (after, chosen) = trained(plain, (0.95, 0.7)), trained(Recommended(), (0.95, 0.7))
-    assert chosen >= 0
+    (before, _), (after, found) = trained(plain, (0.95, 0.7)), trained(Recommended(), (0.95, 0.7))
+    assert found["shortcut"]["reference"]["chosen"] >= 0
+    for first, second in found["right"]:  # at each client, in each context
+        assert abs(first - 0.95) < 0.06 and abs(second - 0.7) < 0.15 and first > second
     assert after > before + 0.1 and after > 0.7
 
 
 @pytest.mark.parametrize("agree", [(0.9, 0.9), (1 / 3, 1 / 3)])
 def test_what_is_the_same_everywhere_is_left_alone(agree: tuple[float, ...]) -> None:
-    assert trained(Recommended(), agree)[1] == -1
+    _, found = trained(Recommended(), agree)
+    assert found["shortcut"]["reference"]["chosen"] == -1 and "right" not in found

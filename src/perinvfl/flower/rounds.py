@@ -25,7 +25,7 @@ from perinvfl.flower.server_run import AGREEMENT, ServerRun, run_asked, run_name
 from perinvfl.flower.server_state import CHECKPOINT
 from perinvfl.preparation.program import check_preparation
 from perinvfl.runs import events
-from perinvfl.runs.found_words import found_in_words
+from perinvfl.runs.found_words import Names, found_in_words
 from perinvfl.runs.progress import Exchange
 from perinvfl.runs.records import read_run
 
@@ -125,7 +125,7 @@ class Rounds(ServerRun):
         self.server = self.first_state()
         if self.in_main and self.books.facts:
             self.writer.write(**events.prepared_event(self.books.facts, self.seconds))
-            words = found_in_words(self.books.facts, self._features())
+            words = found_in_words(self.books.facts, Names(self._features(), self.sites))
             if words:
                 self.progress.remark([self.trial], words)
         self.save()

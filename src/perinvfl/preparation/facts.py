@@ -23,7 +23,12 @@ def are_facts(table: dict[str, Any]) -> bool:
     if not table:
         return True
     if "shortcut" in table:
-        return set(table) <= {"shortcut", "views"} and _tells_shortcut(table) and _are_views(table.get("views", []))
+        return (
+            set(table) <= {"shortcut", "views", "right"}
+            and _tells_shortcut(table)
+            and _are_views(table.get("views", []))
+            and _are_shares(table.get("right", []))
+        )
     reference, views = table.get("reference"), table.get("views", [])
     wrong = reference.get("wrong") if isinstance(reference, dict) else None
     return (
@@ -37,6 +42,16 @@ def are_facts(table: dict[str, Any]) -> bool:
 
 def _are_views(views: Any) -> bool:
     return isinstance(views, list) and len(views) <= 1 and all(type(view) is int and view in VIEWS for view in views)
+
+
+def _are_shares(rows: Any) -> bool:
+    """Of one client, one for each context; -1 where there is none to tell."""
+    return (
+        isinstance(rows, list)
+        and len(rows) <= 1
+        and all(isinstance(row, list) and len(row) <= MOST_COLUMNS for row in rows)
+        and all(type(share) in (int, float) and (share == -1 or 0 <= share <= 1) for row in rows for share in row)
+    )
 
 
 def _tells_shortcut(table: dict[str, Any]) -> bool:
@@ -72,6 +87,8 @@ def join_facts(each: list[dict[str, Any]]) -> dict[str, Any]:
         if any(own.get("shortcut") != each[0]["shortcut"] for own in each):
             return {}
         found = {"shortcut": each[0]["shortcut"]}
+        if any("right" in own for own in each):
+            found["right"] = [own["right"][0] if own.get("right") else [] for own in each]
     else:
         found = {"reference": {"wrong": [share for own in each for share in own["reference"]["wrong"]]}}
     views = [view for own in each for view in own.get("views", [])]

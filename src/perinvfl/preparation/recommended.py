@@ -19,8 +19,9 @@ from torch import Tensor
 from perinvfl.algorithms.recommended import Recommended, reference
 from perinvfl.data.federation import Federation, Split
 from perinvfl.data.images import AS_IT_IS, without_middle
+from perinvfl.learning import risks
 from perinvfl.learning.shortcut import answers, error, known, split_context
-from perinvfl.learning.slopes import SCALE, summaries, zero_sums
+from perinvfl.learning.slopes import LEAST_SAMPLES, SCALE, summaries, zero_sums
 from perinvfl.learning.training import Training
 from perinvfl.learning.variation import Variation, find_answer, find_variation
 from perinvfl.models import Model, ModelSettings, Precision
@@ -33,7 +34,7 @@ from perinvfl.preparation.phases import Described, Notes, Phase, Predict, Progra
 from perinvfl.preparation.settings import ContextSettings
 from perinvfl.preparation.summing import Sums, sums_model, sums_received
 
-SEEN, ANSWERS, CHOSEN = "seen", "answers", "chosen"  # the names of the notes
+SEEN, ANSWERS, CHOSEN, RIGHT = "seen", "answers", "chosen", "right"  # the names of the notes
 PADDING = {ANSWERS: 0}
 MOST_REFERENCE_ROUNDS = 64
 SOURCES = (None, "contexts", "clients")  # by number in the note
@@ -227,7 +228,17 @@ def _note_choice(certain: bool, own: Federation, notes: Notes, client: int, pred
     else:
         sums = sums_received(_answers_zeros(columns.shape[2], own), predict, columns[0])
         chosen = find_answer(sums, is_image(own.shape), own.classes)
-    return {**notes, CHOSEN: torch.tensor([-1 if chosen is None else chosen])}
+    if chosen is None:
+        return {**notes, CHOSEN: torch.tensor([-1])}
+    right = notes[ANSWERS][0, :, chosen] == own.train.y[0]
+    return {**notes, CHOSEN: torch.tensor([chosen]), RIGHT: _shares(own, right)[None]}
+
+
+def _shares(own: Federation, right: Tensor) -> Tensor:
+    """[K] how often so in each of a client's contexts; -1 where there are too few samples to tell."""
+    member = risks.membership(own.train.context[0], own.contexts)
+    count = member.sum(0)
+    return torch.where(count >= LEAST_SAMPLES, right.float() @ member / count.clamp(min=1), -1.0)
 
 
 # The pilot and the last phase ----------------------------------------------------------------------------------------
@@ -269,4 +280,7 @@ def facts_found(notes: Notes) -> dict[str, Any]:
     answers = {"reference": {"chosen": int(notes[CHOSEN][0])}} if CHOSEN in notes else {}
     found = {"varies_between": SOURCES[source], "left_out": columns, "directions": directions, "kept": bool(kept)}
     views = views_noted(notes)
-    return {"shortcut": {**found, **answers}} | ({"views": list(views)} if views else {})
+    told: dict[str, Any] = {"shortcut": {**found, **answers}} | ({"views": list(views)} if views else {})
+    if RIGHT in notes:
+        told["right"] = [[round(share, 4) for share in row] for row in notes[RIGHT].tolist()]
+    return told

@@ -20,7 +20,7 @@ from perinvfl.results.selection import RULES
 from perinvfl.results.table import by_setting
 from perinvfl.runs.catalogue import read_catalogue
 from perinvfl.runs.fit import fit_on_record
-from perinvfl.runs.found_words import found_in_words
+from perinvfl.runs.found_words import Names, found_in_words
 from perinvfl.runs.picking import EVERY, Pick
 from perinvfl.runs.records import CHECKPOINT, Event, Run, evaluations_at, find_runs, is_run, read_run
 
@@ -318,7 +318,7 @@ def _notes(runs: list[Run]) -> list[str]:
         notes.append("Errors are in units of the label's variance in training.")
     for run in runs:
         who = f"{run.method}, seed {run.start['asked']['seed']}"
-        words = found_in_words(run.found, run.start.get("schema", {}).get("features", ()))
+        words = found_in_words(run.found, Names.of(run.start.get("schema", {})))
         notes += [f"{who}: {words}"] if words else []
         fit = fit_on_record(run)
         notes += [f"{who}: {fit.in_words()}"] if fit is not None and not fit.better else []

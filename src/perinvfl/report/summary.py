@@ -11,7 +11,7 @@ from typing import Any
 from perinvfl.errors import UserError
 from perinvfl.results.score_names import MEASURES, measures_for
 from perinvfl.runs.fit import fit_on_record
-from perinvfl.runs.found_words import found_in_words
+from perinvfl.runs.found_words import Names, found_in_words
 from perinvfl.runs.records import Run
 
 LEADING = ("accuracy", "auroc", "sensitivity", "specificity", "brier", "calibration-error", "r2", "mae")
@@ -212,7 +212,7 @@ def _found(runs: dict[str, list[Run]], own: dict[str, str]) -> list[str]:
     told: dict[str, list[str]] = {}
     for name, same in runs.items():
         for run in same:
-            words = found_in_words(run.found, run.start.get("schema", {}).get("features", ()))
+            words = found_in_words(run.found, Names.of(run.start.get("schema", {})))
             for role, column in (("contexts", own["context"]), ("clients", own["client"])):
                 words = words.replace(f"between {role}", f"between {role} ({column})")
             if words:

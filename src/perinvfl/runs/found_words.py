@@ -1,6 +1,7 @@
 """What `recommended` found and did, in words: from the record alone."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 CANNOT_BE_TOLD = (
@@ -9,11 +10,59 @@ CANNOT_BE_TOLD = (
 )
 
 
-def found_in_words(found: dict[str, Any], features: Sequence[str] = ()) -> str:
+@dataclass(frozen=True)
+class Names:
+    """What clients, contexts and columns are called; empty where they have numbers alone."""
+
+    features: Sequence[str] = ()
+    clients: Sequence[str] = ()
+    contexts: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, schema: dict[str, Any]) -> "Names":
+        """As a record has them."""
+        return cls(*(schema.get(key, ()) for key in ("features", "clients", "contexts")))
+
+
+def found_in_words(found: dict[str, Any], names: Names = Names()) -> str:
     """One paragraph; empty where nothing was looked for."""
     shortcut = found.get("shortcut")
     if shortcut is None:
         return ""
+    answers = _answers(found.get("right", []), names)
+    if shortcut["varies_between"] is None and answers:
+        return answers
+    return " ".join(filter(None, [_left_out(shortcut, names.features), answers]))
+
+
+def _answers(right: Sequence[Sequence[float]], names: Names) -> str:
+    """Of a model that learns what is easy, whose answers are discounted."""
+    known = {client: [(k, share) for k, share in enumerate(row) if share >= 0] for client, row in enumerate(right)}
+    known = {client: row for client, row in known.items() if row}
+    if not known:
+        return ""
+    spread = {client: max(s for _, s in row) - min(s for _, s in row) for client, row in known.items()}
+    widest = max(spread, key=lambda client: spread[client])
+    if spread[widest] > 0:
+        place = _called("client", widest, names.clients)
+        shares = [f"{100 * share:.0f} % of {_called('context', k, names.contexts)}" for k, share in known[widest]]
+        told = f"at {place} they are right in {_listed(_ends(shares))}"
+    else:
+        ordered = sorted(known, key=lambda client: -known[client][0][1])
+        shares = [f"{100 * known[i][0][1]:.0f} % at {_called('client', i, names.clients)}" for i in ordered]
+        told = f"they are right in {_listed(_ends(shares))}"
+    return f"The answers of a plain model change their meaning: {told}. What they tell about the label is discounted."
+
+
+def _ends(shares: Sequence[str]) -> Sequence[str]:
+    return shares if len(shares) <= 4 else [*shares[:2], "...", shares[-1]]
+
+
+def _called(what: str, number: int, names: Sequence[str]) -> str:
+    return str(names[number]) if number < len(names) else f"{what} {number}"
+
+
+def _left_out(shortcut: dict[str, Any], features: Sequence[str]) -> str:
     between = shortcut["varies_between"]
     if between is None:
         return f"Nothing changes its meaning beyond chance, so the data are left as they are. {CANNOT_BE_TOLD}"

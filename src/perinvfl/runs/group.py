@@ -28,7 +28,7 @@ from perinvfl.preparation.phases import Notes
 from perinvfl.preparation.program import check_preparation
 from perinvfl.runs import events
 from perinvfl.runs.fit import Fit
-from perinvfl.runs.found_words import found_in_words
+from perinvfl.runs.found_words import Names, found_in_words
 from perinvfl.runs.predictions import VALIDATION, Predictions, collect, write_predictions
 from perinvfl.runs.progress import Progress
 from perinvfl.runs.records import CHECKPOINT, Event, Writer, run_id
@@ -165,7 +165,7 @@ class TrialGroup:
         for trial, writer in zip(self.trials, self.writers, strict=True):
             _prepared[trial.preparation_key] = run.notes[trial.seed]
             writer.write(**events.prepared_event(run.facts(trial.seed), time.perf_counter() - self.began))
-            words = found_in_words(run.facts(trial.seed), run.federations[trial.seed].schema.features)
+            words = found_in_words(run.facts(trial.seed), Names.of(run.federations[trial.seed].schema.names))
             if words:
                 self.progress.remark([trial], words)
 

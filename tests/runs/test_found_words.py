@@ -1,0 +1,34 @@
+"""What `recommended` found, in words."""
+
+import pytest
+
+from perinvfl.runs.found_words import Names, found_in_words
+
+NOTHING = {"varies_between": None, "left_out": [], "directions": [], "kept": False, "reference": {"chosen": -1}}
+NAMES = Names(("age", "scanner"), ("site1", "site2", "site3"), ("c1", "c2"))
+
+
+def test_the_answers_of_the_reference_by_context() -> None:
+    found = {"shortcut": {**NOTHING, "reference": {"chosen": 3}}, "right": [[0.9, 0.88], [-1, -1], [0.951, 0.849]]}
+    assert found_in_words(found, NAMES) == (
+        "The answers of a plain model change their meaning: at site3 they are right in 95 % of c1 and 85 % of c2. "
+        "What they tell about the label is discounted."
+    )
+
+
+def test_the_answers_of_the_reference_by_client() -> None:
+    found = {"shortcut": {**NOTHING, "reference": {"chosen": 3}}, "right": [[0.8], [-1], [0.95]]}
+    assert "they are right in 95 % at site3 and 80 % at site1." in found_in_words(found, NAMES)
+    assert "95 % at client 2 and 80 % at client 0" in found_in_words(found)
+
+
+@pytest.mark.parametrize("right", [[], [[0.9, 0.5], [], [0.8, 0.8]]])
+def test_a_column_and_answers_are_told_together(right: list[list[float]]) -> None:
+    column = {"shortcut": {**NOTHING, "varies_between": "contexts", "left_out": [1]}, "right": right}
+    words = found_in_words(column, NAMES)
+    assert words.startswith("scanner changes its meaning between contexts by more than chance: it is left out.")
+    assert ("at site1 they are right in 90 % of c1 and 50 % of c2" in words) == bool(right)
+
+
+def test_what_cannot_be_told_is_said() -> None:
+    assert "cannot be told" in found_in_words({"shortcut": NOTHING}) and not found_in_words({})

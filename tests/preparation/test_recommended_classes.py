@@ -53,7 +53,7 @@ def test_a_place_that_changes_its_meaning_is_discounted() -> None:
     (before, _), (after, found) = trained(plain, (0.95, 0.7)), trained(Recommended(), (0.95, 0.7))
     assert found["shortcut"]["reference"]["chosen"] >= 0
     for first, second in found["right"]:  # at each client, in each context
-        assert abs(first - 0.95) < 0.06 and abs(second - 0.7) < 0.15 and first > second
+        assert abs(first - 0.95) < 0.06 and abs(second - 0.7) < 0.2 and first > second
     assert after > before + 0.1 and after > 0.7
 
 

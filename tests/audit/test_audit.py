@@ -185,3 +185,13 @@ def test_gaps_and_categories_are_columns_like_others(tmp_path: Path) -> None:
     assert audit.missing == {"ca": gaps.habit.rows}
     unknown = [relation.where for relation in gaps.meaning.sites if relation.strength is None]
     assert unknown == ["z"], "a median in the place of a gap is no value"
+
+
+def test_a_column_that_no_model_can_use_is_left_aside_and_named(tmp_path: Path) -> None:
+    path = planted_csv(tmp_path / "t.csv", 0)
+    head, *rows = path.read_text().splitlines()
+    path.write_text("\n".join([f"{head},patient", *(f"{row},P{i}" for i, row in enumerate(rows))]) + "\n")
+    audit = audited(path)
+    assert [column.name for column in audit.advised("drop")] == ["x7"]
+    assert "different texts" in audit.left_aside["patient"]
+    assert words.limits(audit)[0].startswith("patient is left aside: it holds")

@@ -15,6 +15,7 @@ from perinvfl.audit.verdicts import MOST_CHANCE, Evidence, Verdict, decide
 from perinvfl.audit.without import ROWS, Change, Tested, Variant, try_variants
 from perinvfl.core.tree import Params
 from perinvfl.data.own.files import FileSettings
+from perinvfl.data.own.rows import BadData, unusable_columns
 from perinvfl.learning.slopes import client_sums, zero_sums
 from perinvfl.learning.variation import Variation, find_variation
 
@@ -62,6 +63,7 @@ class Audit:
     noticeable: float | None  # change of a strength between two contexts (or sites) that would mostly be noticed
     seconds: float
     missing: dict[str, int] = field(default_factory=dict)  # cells by column
+    left_aside: dict[str, str] = field(default_factory=dict)  # columns that no model can use, and why
 
     def advised(self, advice: str) -> list[ColumnAudit]:
         return [column for column in self.columns if column.verdict.advice == advice]
@@ -72,7 +74,14 @@ class Audit:
 
 def audit_table(settings: FileSettings) -> Audit:
     began = time.perf_counter()
-    table = read_table(settings)
+    try:
+        table = read_table(settings)
+    except BadData as error:
+        names = unusable_columns(error)
+        if not names:
+            raise
+        found = audit_table(dataclasses.replace(settings, ignore=(*settings.ignore, *names)))
+        return dataclasses.replace(found, left_aside={**names, **found.left_aside})
     evidence = _evidence(table)
     verdicts = {known.name: decide(known) for known in evidence}
     tests = try_variants(table, _together(table, verdicts))

@@ -144,7 +144,8 @@ def price(column: ColumnAudit) -> str:
 
 def limits(audit: Audit) -> list[str]:
     """What an audit cannot see."""
-    lines = [CANNOT_BE_TOLD]
+    lines = [f"{name} is left aside: it {why}." for name, why in audit.left_aside.items()]
+    lines.append(CANNOT_BE_TOLD)
     if audit.noticeable is not None:
         between = "contexts" if len([c for c in audit.contexts if not c.held_out]) > 1 else "sites"
         lines.append(

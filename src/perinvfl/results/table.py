@@ -71,6 +71,7 @@ class Table:
     beyond: tuple[str, ...]  # other test cases, such as those in distribution
     rule: str  # how settings and rounds were chosen
     notes: list[str]
+    name: str = ""  # what to call it, where that is not the benchmark
 
     @property
     def score(self) -> str:
@@ -88,7 +89,9 @@ class Table:
         measure = TITLES[self.score] + (" in percent" if known is None or known.percent else "")
         if self.errors and self.score == "accuracy":
             measure = "mean squared error"
-        return f"{self.benchmark}: {measure} by {'context' if self.benchmark in ('file', 'sites') else 'p_test'}"
+        own = self.benchmark in ("file", "sites")
+        shift = "p_test" if not own and all(_is_share(name) for name in self.spectrum) else "context"
+        return f"{self.name or self.benchmark}: {measure} by {shift}"
 
 
 def make_table(runs: list[Run], score: Score = "accuracy") -> Table:
@@ -106,7 +109,20 @@ def make_table(runs: list[Run], score: Score = "accuracy") -> Table:
     if first.task == "regression" and first.asked["data"].get("standardise"):
         notes.append("Errors are in units of the label's variance in training.")
     notes += left_out_notes(runs)
-    return Table(first.benchmark, rows, spectrum, beyond, "last round", [*notes, *_group_notes(rows)])
+    notes += _group_notes(rows)
+    return Table(first.benchmark, rows, spectrum, beyond, "last round", notes, name=_own_name(first))
+
+
+def _own_name(run: Run) -> str:
+    """Own data are called by their experiment."""
+    return run.experiment if run.benchmark in ("file", "sites") else ""
+
+
+def _is_share(name: str) -> bool:
+    try:
+        return 0 <= float(name) <= 1
+    except ValueError:
+        return False
 
 
 def finished_runs(runs: list[Run]) -> list[Run]:

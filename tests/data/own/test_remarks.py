@@ -69,6 +69,7 @@ def test_identifiers(tmp_path: Path, column: Any, name: str, words: str) -> None
         (lambda i, s, y, d: -999 if i in (7, 90, 200) else d.randrange(20, 90), "-999 stands in 3 of 300 rows"),
         (lambda i, s, y, d: 9999 if i == 7 else d.gauss(50, 5), "9999 stands in 1 of 300 rows"),
         (lambda i, s, y, d: 5.5 if s == "c" and i % 4 else d.gauss(5, 1), "5.5 stands in"),
+        (lambda i, s, y, d: 0 if s == "b" and i % 10 < 4 else d.lognormvariate(1, 0.8), "0 stands in"),
         (lambda i, s, y, d: max(0, round(d.gauss(0, 10))), ""),  # a clipped amount
         (lambda i, s, y, d: d.paretovariate(1), ""),  # a long tail
         (lambda i, s, y, d: d.randrange(4), ""),  # few values

@@ -182,6 +182,9 @@ def _stand_in(values: Values) -> str:
         mine = values.clients.count(values.numbers == value)
         shares = [mine[client] / rows for client, rows in at_clients.items() if rows >= LEAST_ROWS]
         one_client = bool(shares) and max(shares) >= 0.5 and min(shares) <= 0.05
+        if value in CODES and len(shares) > 1:  # such as 0 in a part of one client's rows, and nowhere else
+            *others, most = sorted(shares)
+            one_client = one_client or (most >= 0.2 and max(others) <= 0.01)
         if one_client or (count >= 3 and far > 1) or (value in CODES and far > 3):
             return _stand_in_words(value, count, rest, mine, at_clients)
     return ""

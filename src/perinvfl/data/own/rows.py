@@ -47,6 +47,13 @@ class BadData(UserError):
         self.faults = tuple(faults)
 
 
+def unusable_columns(error: BadData) -> dict[str, str]:
+    """Columns to leave aside so that the rest can be used, and why; none where something else is wrong too."""
+    advice = "; name it in ignore"
+    names = {fault.column: fault.what.removesuffix(advice) for fault in error.faults if fault.what.endswith(advice)}
+    return names if len(names) == len(error.faults) else {}
+
+
 class Columns(NamedTuple):
     """Which column is what. No client or no context: an empty name."""
 

@@ -205,6 +205,7 @@ def test_contexts_can_be_inferred(sites: Path, tmp_path: Path) -> None:
     asked = {"infer": "hard", "reference_rounds": 3}
     session = pf.start(federation, "perinvfl", rounds=3, model=SMALL, contexts=asked).run()
     assert len(session.found["reference"]["wrong"]) == federation.clients
+    assert "reference" in str(session.found)
     assert "validation right" in session.evaluate()
     session.save(tmp_path / "mine")
     assert pf.resume(tmp_path / "mine").evaluate() == session.evaluate()

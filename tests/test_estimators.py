@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pandas as pd
 import polars
@@ -212,6 +213,7 @@ def test_frames_with_gaps_and_categories_of_every_make() -> None:
         "pandas": frame,
         "polars": polars.from_pandas(frame),
         "pyarrow": pyarrow.Table.from_pandas(frame),
+        "hugging face": datasets.Dataset.from_pandas(frame, preserve_index=False),
         "objects": frame.to_numpy(dtype=object),
         "typed": frame.astype({"kind": "category", "code": "category"}),
     }
@@ -239,6 +241,8 @@ def test_wrong_columns_are_answered() -> None:
         model.predict(frame.drop(columns="age"))
     with pytest.raises(UserError, match='row 1, column "age": "old" is not a number'):
         model.predict(frame.assign(age="old"))
+    with pytest.raises(UserError, match="X is a str; it must be a data frame of pandas"):
+        model.fit("cohort.csv", y)
     with pytest.raises(TypeError, match="must be a string or a number, not a dict"):
         model.fit(np.array([[1.0, {}], [2.0, 3.0]], dtype=object), ["a", "b"])
     for wrong, sentence in ((["cod"], 'categories names "cod"'), ([3], "categories names column 3; there are 3")):

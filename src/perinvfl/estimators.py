@@ -11,6 +11,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Integral, Number
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -144,6 +145,9 @@ class _Estimator(BaseEstimator):
 
     def _table(self, X: Any, reset: bool) -> Any:
         """X checked against the columns of fit: a data frame as it is, anything else as an array; gaps may stay."""
+        if isinstance(X, str | dict | Path):
+            raise BadInput(f"X is a {type(X).__name__}; it must be {readers.TABLES_IN_MEMORY}, or an array of numbers.")
+        X = readers.as_frame(X)
         if readers.column_names(X):
             validate_data(self, X, reset=reset, skip_check_array=True)
             if hasattr(self, "feature_names_in_"):  # columns that are numbered have no names

@@ -7,7 +7,13 @@ import pytest
 
 from perinvfl.preparation.facts import are_facts, join_facts
 
-FOUND = {"varies_between": None, "left_out": [], "directions": [], "kept": False, "reference": {"chosen": 2}}
+FOUND: dict[str, Any] = {
+    "varies_between": None,
+    "left_out": [],
+    "directions": [],
+    "kept": False,
+    "reference": {"chosen": 2},
+}
 
 
 def test_shares_of_right_answers_are_taken_and_joined() -> None:

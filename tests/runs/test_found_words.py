@@ -1,10 +1,18 @@
 """What `recommended` found, in words."""
 
+from typing import Any
+
 import pytest
 
-from perinvfl.runs.found_words import Names, found_in_words
+from perinvfl.runs.found_words import Facts, Names, found_in_words
 
-NOTHING = {"varies_between": None, "left_out": [], "directions": [], "kept": False, "reference": {"chosen": -1}}
+NOTHING: dict[str, Any] = {
+    "varies_between": None,
+    "left_out": [],
+    "directions": [],
+    "kept": False,
+    "reference": {"chosen": -1},
+}
 NAMES = Names(("age", "scanner"), ("site1", "site2", "site3"), ("c1", "c2"))
 
 
@@ -28,6 +36,12 @@ def test_a_column_and_answers_are_told_together(right: list[list[float]]) -> Non
     words = found_in_words(column, NAMES)
     assert words.startswith("scanner changes its meaning between contexts by more than chance: it is left out.")
     assert ("at site1 they are right in 90 % of c1 and 50 % of c2" in words) == bool(right)
+
+
+def test_facts_print_as_words() -> None:
+    column = {"shortcut": {**NOTHING, "varies_between": "contexts", "left_out": [1]}}
+    assert str(Facts(column, NAMES)) == found_in_words(column, NAMES) and Facts(column) == column
+    assert str(Facts({"views": [1]})) == "{'views': [1]}"
 
 
 def test_what_cannot_be_told_is_said() -> None:

@@ -22,6 +22,7 @@ from perinvfl.preparation.alignment import views_noted
 from perinvfl.preparation.lens import lens_noted
 from perinvfl.preparation.phases import Notes
 from perinvfl.runs.events import end_event, evaluation_event, prepared_event
+from perinvfl.runs.found_words import Facts, Names
 from perinvfl.runs.group import predictions_at, start_of
 from perinvfl.runs.predictions import Predictions, write_predictions
 from perinvfl.runs.records import CHECKPOINT, EVENTS, Event, read_run
@@ -77,9 +78,9 @@ class Session:
 
     @property
     def found(self) -> dict[str, Any]:
-        """What was found before the first round: where a reference model errs, which views clients took."""
+        """What was found before the first round, such as columns that were left out; printed, it is in words."""
         self._run.prepare()
-        return self._run.facts(self.trial.seed)
+        return Facts(self._run.facts(self.trial.seed), Names.of(self.federation.schema.names))
 
     def __iter__(self) -> Iterator[Round]:
         while self.rounds_done < self.trial.training.rounds:

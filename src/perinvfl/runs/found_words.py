@@ -24,6 +24,17 @@ class Names:
         return cls(*(schema.get(key, ()) for key in ("features", "clients", "contexts")))
 
 
+class Facts(dict[str, Any]):
+    """What was found, as plain values, which can say so in words."""
+
+    def __init__(self, found: dict[str, Any], names: Names = Names()) -> None:
+        super().__init__(found)
+        self.names = names
+
+    def __str__(self) -> str:
+        return found_in_words(self, self.names) or super().__repr__()
+
+
 def found_in_words(found: dict[str, Any], names: Names = Names()) -> str:
     """One paragraph; empty where nothing was looked for."""
     shortcut = found.get("shortcut")

@@ -15,6 +15,7 @@ from perinvfl.data.own.readers.columns import Column, level_names, names_of, num
 from perinvfl.data.own.readers.frames import (
     TABLES_IN_MEMORY,
     as_column,
+    as_frame,
     column_names,
     frame_kind,
     read_frame,
@@ -34,6 +35,7 @@ __all__ = [
     "Cells",
     "Column",
     "as_column",
+    "as_frame",
     "column_names",
     "frame_kind",
     "from_arrays",

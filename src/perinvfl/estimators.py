@@ -145,7 +145,7 @@ class _Estimator(BaseEstimator):
 
     def _table(self, X: Any, reset: bool) -> Any:
         """X checked against the columns of fit: a data frame as it is, anything else as an array; gaps may stay."""
-        if isinstance(X, str | dict | Path):
+        if isinstance(X, str | Path) or type(X) is dict:
             raise BadInput(f"X is a {type(X).__name__}; it must be {readers.TABLES_IN_MEMORY}, or an array of numbers.")
         X = readers.as_frame(X)
         if readers.column_names(X):

@@ -185,7 +185,6 @@ def _possible(pair: Case) -> bool:
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"data": DATA["structural"], "contexts": CONTEXTS["discount"]}, "a regression has no right and wrong answers"),
-    ({"data": DATA["classes"], "contexts": CONTEXTS["discount"]}, "takes a binary label"),
     ({"data": DATA["random"], "contexts": CONTEXTS["soft"]}, "splits clients that have one context each"),
     ({"data": DATA["random"], "contexts": CONTEXTS["aligned"]}, "takes square images"),
     ({"data": DATA["random"], "contexts": {**CONTEXTS["discount"], "hide_middle": 0.5}}, "have no middle"),

@@ -176,7 +176,7 @@ def test_nothing_but_updates_and_numbers_leaves_a_site(method: str, federation: 
     secret = [share.train.y[0], share.train.context[0]]
     if method == "recommended":
         assert share.validation is not None
-        secret += [share.validation.y[0], kept["notes.context"][0], kept["notes.held_out_wrong"][0]]
+        secret += [share.validation.y[0], kept["notes.errors"][0], kept["notes.held_out_wrong"][0]]
     for part in secret:
         for kind in (torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8):
             assert part.to(kind).numpy().tobytes() not in everything

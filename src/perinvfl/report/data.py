@@ -10,6 +10,7 @@ from typing import Any
 from perinvfl.core.naming import client_names
 from perinvfl.errors import UserError
 from perinvfl.plots.figure_data import CONSTANT, SHORTCUTS, TITLES, is_number, is_search, styles_of
+from perinvfl.report.notes import notes_on
 from perinvfl.report.spans import accuracy_spans
 from perinvfl.report.summary import summarise, verdict
 from perinvfl.results.folds import join_folds
@@ -19,8 +20,6 @@ from perinvfl.results.search_records import SearchRecords, published_folders, re
 from perinvfl.results.selection import RULES
 from perinvfl.results.table import by_setting
 from perinvfl.runs.catalogue import read_catalogue
-from perinvfl.runs.fit import fit_on_record
-from perinvfl.runs.found_words import Names, found_in_words
 from perinvfl.runs.picking import EVERY, Pick
 from perinvfl.runs.records import CHECKPOINT, Event, Run, evaluations_at, find_runs, is_run, read_run
 
@@ -205,7 +204,7 @@ def _section(runs: list[Run], views: dict[str, tuple[str, dict[str, Taken]]]) ->
         ],
         "environments": _distinct([run.start["environment"] for run in runs]),
         "data": start["asked"]["data"],
-        "notes": _notes(as_counted),
+        "notes": notes_on(as_counted),
     }
 
 
@@ -308,21 +307,6 @@ def _constant(runs: list[Run], cases: list[str], regression: bool) -> dict[str, 
         "cases": {case: _mean([_mean(d[case]) for d in drawn], factor) for case in cases},
         "clients": [{case: _mean([d[case][i] for d in drawn], factor) for case in cases} for i in range(clients)],
     }
-
-
-def _notes(runs: list[Run]) -> list[str]:
-    """What to know besides the numbers: units, what was found before training, and models that learned nothing."""
-    start = runs[0].start
-    notes = []
-    if start["task"] == "regression" and start["asked"]["data"].get("standardise"):
-        notes.append("Errors are in units of the label's variance in training.")
-    for run in runs:
-        who = f"{run.method}, seed {run.start['asked']['seed']}"
-        words = found_in_words(run.found, Names.of(run.start.get("schema", {})))
-        notes += [f"{who}: {words}"] if words else []
-        fit = fit_on_record(run)
-        notes += [f"{who}: {fit.in_words()}"] if fit is not None and not fit.better else []
-    return notes
 
 
 def _trained_range(start: Event) -> list[float] | None:

@@ -3,7 +3,6 @@
 import contextlib
 import importlib
 import io
-import json
 import os
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from perinvfl.cli import call
+from perinvfl.runs.records import read_events
 from tests.warm import Started
 
 ROOT = Path(__file__).parent.parent
@@ -87,7 +87,7 @@ def until(
 
 def untimed(events: Path) -> list[dict[str, object]]:
     """The events of a run without the clock."""
-    kept = [json.loads(line) for line in events.read_text().splitlines()]
+    kept = read_events(events)
     return [{key: value for key, value in event.items() if key not in ("seconds", "began")} for event in kept]
 
 

@@ -124,6 +124,10 @@ def plain(events: list[Event]) -> list[Event]:
     """What was found and measured."""
     kept: list[dict[str, Any]] = [event for event in events if event["event"] in ("prepared", "evaluation", "end")]
     return [
-        {key: value for key, value in event.items() if key not in (*OF_THE_DRIVER, "gpu_bytes", "training")}
+        {
+            key: value
+            for key, value in event.items()
+            if key not in (*OF_THE_DRIVER, "gpu_bytes", "training", "predictions")
+        }
         for event in kept
     ]

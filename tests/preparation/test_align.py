@@ -1,6 +1,7 @@
 """Aligned clients: each finds the view in which it sees what the first one sees, and its models carry that view."""
 
 import dataclasses
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from torch import Tensor
 import perinvfl as pf
 from perinvfl.algorithms import FedAvg
 from perinvfl.cli import call
+from perinvfl.core import checkpoint
 from perinvfl.core.seeding import generator
 from perinvfl.data.benchmarks.random import random_federation
 from perinvfl.data.federation import Federation, Split
@@ -30,8 +32,10 @@ from perinvfl.preparation.program import program_of
 from perinvfl.preparation.settings import ContextSettings
 from perinvfl.reproduce.command import main as reproduce_main
 from perinvfl.runs.asked import trial_of
+from perinvfl.runs.event_log import Writer
 from perinvfl.runs.experiment import build_experiment
 from perinvfl.runs.loaded import open_run
+from perinvfl.runs.records import read_events
 from perinvfl.runs.trial import GIVEN
 from tests.prepared import prepared
 
@@ -224,8 +228,10 @@ def test_a_run_whose_views_come_out_otherwise_is_refused(
 ) -> None:
     other = tmp_path / "run"
     shutil.copytree(run, other)
-    events = other / "events.jsonl"
-    events.write_text(events.read_text().replace('"views":[0,6,4,2]', '"views":[0,2,4,6]'))
+    events = read_events(other / "events.jsonl")
+    swapped = [json.loads(json.dumps(event).replace("[0, 6, 4, 2]", "[0, 2, 4, 6]")) for event in events]
+    Writer(other).replace(swapped)
+    checkpoint.save(other / "checkpoint.pt", checkpoint.load(other / "checkpoint.pt"))  # counts on no record
     assert call(["export", str(other), "--client", "1", "-o", str(tmp_path / "m.pt2")]) == 2
     assert "took the views [0, 2, 4, 6] of their images, here it would be [0, 6, 4, 2]" in capsys.readouterr().err
 

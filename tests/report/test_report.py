@@ -14,7 +14,8 @@ from perinvfl.cli import call
 from perinvfl.results.paper import TABLES
 from perinvfl.results.render import as_json
 from perinvfl.results.table import make_table
-from perinvfl.runs.records import find_runs
+from perinvfl.runs.event_log import Writer
+from perinvfl.runs.records import find_runs, read_events
 from tests.browser import CONTRAST, chromium, opened
 from tests.commands import tiny_file
 from tests.planted import SITES, planted_file
@@ -271,7 +272,7 @@ def test_a_client_without_samples_of_a_test_context_is_left_out_of_means(
     browser: Browser, runs: Path, tmp_path: Path
 ) -> None:
     for path in runs.glob("*/events.jsonl"):
-        events = [json.loads(line) for line in path.read_text().splitlines()]
+        events = read_events(path)
         for event in events:
             kept = [event.get(kind, {}) for kind in ("personal", "global")] + [
                 event.get("notes", {}).get("constant", {})
@@ -279,9 +280,7 @@ def test_a_client_without_samples_of_a_test_context_is_left_out_of_means(
             for scores in kept:
                 if "0.3" in scores:
                     scores["0.3"][1] = None
-        (tmp_path / path.parent.name).mkdir()
-        lines = "".join(json.dumps(event) + "\n" for event in events)
-        (tmp_path / path.parent.name / "events.jsonl").write_text(lines)
+        Writer(tmp_path / path.parent.name).replace(events)
     assert call(["report", str(tmp_path), "-o", str(tmp_path / "r.html")]) == 0
     found = [run.evaluations[-1] for run in find_runs(runs)]
     left = [100 * fmean(event["personal"]["0.3"][::2]) for event in found if "personal" in event]

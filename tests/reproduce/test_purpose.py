@@ -1,7 +1,6 @@
 """What a run of a published table is made for is on record, and tells the same as the order of old records did."""
 
 import dataclasses
-import json
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,11 @@ from perinvfl.reproduce import stages
 from perinvfl.results.search_records import CHOSEN, SearchRecords
 from perinvfl.results.selection import LEAVE_ONE_CLIENT_OUT, ORACLE, RULES
 from perinvfl.results.table import published_table
+from perinvfl.runs.event_log import Writer
 from perinvfl.runs.experiment import Experiment, read_experiment
 from perinvfl.runs.facts import FORMAT, Effort, Facts, Purpose
 from perinvfl.runs.progress import Progress
-from perinvfl.runs.records import EVENTS, Run, read_packed, read_run
+from perinvfl.runs.records import Run, read_packed, read_run
 from perinvfl.runs.train import train
 from tests.reproduce.tables import EFFORT, FILE, INFERRED
 
@@ -28,7 +28,7 @@ def train_as_format_2(experiment: Experiment, out: Path, watch: Progress, most_t
         run = read_run(folder)
         assert run is not None
         events = run.with_facts(trial.facts).events
-        (folder / EVENTS).write_text("".join(json.dumps(event) + "\n" for event in events))
+        Writer(folder).replace(events)
     return folders
 
 

@@ -21,7 +21,7 @@ from tests.kills import arm, die, survives
 
 KILLS = 6
 CHECKPOINT_EVERY = 7  # so that rounds between a checkpoint and a kill are done again
-STEPS = 5  # a checkpoint is three of them: a file begun, flushed, renamed
+STEPS = 8  # a checkpoint is four to six: lines flushed; a file begun, flushed, renamed; the folder flushed
 
 
 class KillAt(Lines):
@@ -29,13 +29,14 @@ class KillAt(Lines):
 
     def __init__(self, round: int, step: int) -> None:
         super().__init__(lambda line: print(line, flush=True))
-        self.kill, self.step = round, step
+        self.kill, self.step, self.armed = round, step, round < 0
 
     def round(
         self, trials: list[Trial], rounds_done: int, risk: float | None, exchange: Exchange | None = None
     ) -> None:
         group.CHECKPOINT_SHARE = math.inf if rounds_done % CHECKPOINT_EVERY else 0.0
-        if rounds_done == self.kill:
+        if rounds_done >= self.kill and not self.armed:  # a kill may come after the round of the next one
+            self.armed = True
             arm(self.step) if self.step else die()
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from perinvfl.errors import UserError
+from perinvfl.runs.event_log import Writer
 from perinvfl.runs.facts import FORMAT, Effort, Facts, Purpose
-from perinvfl.runs.records import EVENTS, Event, Run, Writer, find_runs, pack, read_packed, read_run
+from perinvfl.runs.records import EVENTS, Event, Run, find_runs, pack, read_packed, read_run
 
 CHOSEN = Purpose("chosen", Effort(trials=3, seeds=(7, 8)), ("source", "oracle"))
 

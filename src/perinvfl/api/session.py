@@ -1,7 +1,6 @@
 """One algorithm under way on one federation."""
 
 import dataclasses
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,11 +20,13 @@ from perinvfl.models import Model, ModelSettings
 from perinvfl.preparation.alignment import views_noted
 from perinvfl.preparation.lens import lens_noted
 from perinvfl.preparation.phases import Notes
+from perinvfl.runs.event_log import Event, Writer, format_of
 from perinvfl.runs.events import end_event, evaluation_event, prepared_event
+from perinvfl.runs.facts import FORMAT
 from perinvfl.runs.found_words import Facts, Names
 from perinvfl.runs.group import predictions_at, start_of
 from perinvfl.runs.predictions import Predictions, write_predictions
-from perinvfl.runs.records import CHECKPOINT, EVENTS, Event, read_run
+from perinvfl.runs.records import CHECKPOINT, read_run, records_about
 from perinvfl.runs.trial import Trial
 from perinvfl.scoring.run_scores import scores_of_predictions
 
@@ -52,6 +53,7 @@ class Session:
         self.federation, self.trial, self._given = federation, trial, model
         self._run = ProgramRun(trial.program(), [trial.algorithm], {trial.seed: federation}, [trial.seed], model)
         self._run.check()
+        self._start: Event | None = None  # of the record, once there is one
         self._evaluations: list[Event] = []
         self._last: Round | None = None
         self._seconds = 0.0
@@ -195,13 +197,8 @@ class Session:
         there = read_run(folder)
         if there is not None and there.start["id"] != self.trial.id:
             raise UserError(f"{folder} holds another run; choose another folder.")
-        with files.writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        origin = self.federation.origin
-        data_seed = origin.seed if origin else self.trial.seed
-        events: list[Event] = [
-            start_of(self.trial, self.federation, self._run.simulation.model, folder.name, 0, data_seed=data_seed)
-        ]
+        files.make_folder(folder)
+        events: list[Event] = [self._start_event(folder.name)]
         if self._run.program.preparation:
             events.append(prepared_event(self.found, 0.0))
         over = self.rounds_done >= self.trial.training.rounds
@@ -209,16 +206,26 @@ class Session:
         if over and not evaluated and self._run.simulation.tests:
             self.evaluate()
             evaluated = True
-        if over and evaluated:
-            write_predictions(folder, self._predictions())
         events += self._evaluations
         if over and evaluated:
-            events.append(end_event(self.rounds_done, self._seconds))
-        lines = "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events)
+            kept = write_predictions(folder, self._predictions())
+            events.append(end_event(self.rounds_done, self._seconds, predictions=kept))
+        writer = Writer(folder)
+        writer.replace(events)
         spent = torch.tensor(self._seconds, dtype=torch.float64)
-        checkpoint.save(folder / CHECKPOINT, self._run.state() | {"seconds": spent})
-        files.write_atomically(folder / EVENTS, lines.encode())
+        checkpoint.save(folder / CHECKPOINT, self._run.state() | {"seconds": spent}, records_about([writer]))
+        if over and evaluated:
+            writer.finish()
         return folder
+
+    def _start_event(self, experiment: str) -> Event:
+        """The same whenever it is saved: a record that is saved again begins as it did."""
+        if self._start is None:
+            origin = self.federation.origin
+            data_seed = origin.seed if origin else self.trial.seed
+            model = self._run.simulation.model
+            self._start = start_of(self.trial, self.federation, model, experiment, 0, data_seed=data_seed)
+        return {**self._start, "experiment": experiment}
 
     def restore(self, folder: Path, events: list[Event]) -> None:
         """Take up what was saved; `resume` calls this."""
@@ -232,7 +239,11 @@ class Session:
         if shapes != [(1, *leaf.shape) for leaf in fresh.values()]:
             raise UserError(f"{folder}: the saved models have other shapes than the model now makes.")
         self._seconds = float(saved["seconds"])
-        self._evaluations = [event for event in events if event["event"] == "evaluation"]
+        self._evaluations = [
+            event for event in events if event["event"] == "evaluation" and event["round"] <= self.rounds_done
+        ]
+        same = events[0]["id"] == self.trial.id and format_of(events[0]) == FORMAT
+        self._start = events[0] if same else None
 
     def _model_of(self, client: str | None) -> FittedModels:
         one = self.fitted([] if client is None else [client], shared=client is None)

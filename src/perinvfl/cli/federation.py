@@ -14,7 +14,7 @@ from rich.table import Table as RichTable
 from perinvfl.cli.options import Set
 from perinvfl.errors import UserError
 from perinvfl.results.table import make_table
-from perinvfl.runs.records import EVENTS, Run, read_run
+from perinvfl.runs.records import Run, read_run, run_folders
 from perinvfl.terminal.tables import show_table, wide_console
 
 if TYPE_CHECKING:
@@ -161,8 +161,8 @@ def status(folder: Folder) -> None:
         shown.add_row(site, state, since[:19].replace("T", " "))
     console = wide_console()
     console.print(shown)
-    for path in sorted(server.runs.rglob(EVENTS)):
-        past = read_run(path.parent)
+    for run_folder in run_folders(server.runs):
+        past = read_run(run_folder)
         if past is not None:
             console.print(_progress_of(past), highlight=False)
 

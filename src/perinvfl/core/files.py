@@ -1,5 +1,10 @@
-"""Atomic files: there whole or not at all; and locks, so that two processes never undo each other."""
+"""Files that survive a power cut: there whole or not at all, and in the order in which they were written.
 
+All that must last goes through this module. A file is on disk after `sync_file`, its name after `sync_folder`; what is
+written, renamed or removed before is lost or torn where the power fails. Locks keep two processes apart.
+"""
+
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -8,10 +13,12 @@ from pathlib import Path
 
 from perinvfl.errors import Hindered
 
+TEMPORARY = ".tmp"  # files that are being written end so, and begin with a dot
+
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside the file, flush to disk, then take its place."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Write beside the file, flush to disk, then take its place, and flush that too."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
     with writing(path):
         try:
             with open(temporary, "wb") as file:
@@ -21,6 +28,66 @@ def write_atomically(path: Path, content: bytes) -> None:
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
+        sync_folder(path.parent)
+
+
+def append(path: Path, text: str) -> None:
+    """Add to a file; on disk only after `sync_file`."""
+    with writing(path), open(path, "a", encoding="utf-8") as file:
+        file.write(text)
+
+
+def rename(path: Path, to: Path) -> None:
+    """Take the place of another file of the same folder, and flush that to disk."""
+    with writing(to):
+        os.replace(path, to)
+        sync_folder(to.parent)
+
+
+def remove(path: Path) -> None:
+    """Remove a file if it is there; it does not come back after a power cut."""
+    if path.exists():
+        with writing(path):
+            os.unlink(path)
+            sync_folder(path.parent)
+
+
+def remove_temporary(folder: Path, stem: str = "") -> None:
+    """Files that a process left when it was killed while it wrote; only for who holds the lock of these files."""
+    for left in folder.glob(f".{stem}*{TEMPORARY}"):
+        left.unlink(missing_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    """With the folders above it, all on disk."""
+    with writing(path):
+        missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+        for folder in missing:
+            sync_folder(folder.parent)
+
+
+def sync_file(path: Path) -> None:
+    """What was written to a file is on disk after this."""
+    with writing(path):
+        _sync(path, os.O_RDWR)
+
+
+def sync_folder(folder: Path) -> None:
+    """What was created, renamed or removed in a folder is on disk after this."""
+    try:
+        _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot flush a folder
+            raise
+
+
+def _sync(path: Path, flags: int) -> None:
+    file = os.open(path, flags)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from perinvfl.preparation.program import check_preparation
 from perinvfl.runs import events
 from perinvfl.runs.found_words import Names, found_in_words
 from perinvfl.runs.progress import Exchange
-from perinvfl.runs.records import read_run
+from perinvfl.runs.records import mark_if_unmarked, read_run
 
 
 class Rounds(ServerRun):
@@ -44,6 +44,7 @@ class Rounds(ServerRun):
     def _run(self, resume: bool) -> None:
         past = read_run(self.folder)
         if past is not None and past.finished:
+            mark_if_unmarked(past)
             self.progress.skipped(self.trial, self.folder)
             return
         began_before = (self.folder / CHECKPOINT).exists()
@@ -82,7 +83,6 @@ class Rounds(ServerRun):
         if encoded:
             notes["encoding"] = encoded
         asked = run_asked(self.trial, self.settings)
-        self.writer.path.unlink(missing_ok=True)  # what a run killed before its first checkpoint left
         start = events.start_event(
             self.trial,
             asked=asked,
@@ -98,7 +98,7 @@ class Rounds(ServerRun):
             federation=dataclasses.asdict(self.settings),
             **({"schema": {"features": self._features()}} if fitted else {}),
         )
-        self.writer.write(**start)
+        self.writer.begin(**start)
         write_atomically(self.folder / AGREEMENT, self.agreement.dump())
         self.save()
 
@@ -141,6 +141,7 @@ class Rounds(ServerRun):
         if not evaluation.is_asked_for(self):
             self.ask_everyone("query.commit", wait=True)  # the last round counted, and no evaluation said so
         self.writer.write(**events.end_event(self.done, self.seconds, **self.totals()))
+        self.writer.finish()
         spent = ""
         if self.settings.private:
             spent = f"ε = {self.epsilon():.3g} at δ = {self.settings.noise_delta:g} was spent on updates"
@@ -234,11 +235,12 @@ class Rounds(ServerRun):
     def _broke(self, t: int) -> None:
         why = f"{self.trial.label}, seed {self.trial.seed}: no site's update is finite in round {t + 1}, stopped"
         self.writer.write(**events.broken_event(t + 1, why))
+        self.writer.finish()
         self.progress.broke(self.trial, t + 1, why)
 
     def _evaluate_if_due(self) -> None:
-        every, rounds = self.phase.training.evaluate_every, self.phase.rounds
-        due = self.in_main and self.done > 0 and (self.done % every == 0 or self.done == rounds)
+        due = self.in_main and self.done > 0 and self.phase.training.evaluates_after(self.done)
         if due and evaluation.is_asked_for(self) and self.done not in self.evaluated:
-            evaluation.evaluate(self, wait=self.done == rounds)
+            evaluation.evaluate(self, wait=self.done == self.phase.rounds)
+            self.writer.sync()  # sites that answered may be gone when they are asked again
             self.evaluated.add(self.done)

@@ -8,6 +8,8 @@ import torch
 
 from perinvfl.algorithms.messages import ServerState
 from perinvfl.core import tree
+from perinvfl.core.files import remove_temporary
+from perinvfl.core.sealed import digest, read_about
 from perinvfl.core.seeding import generator
 from perinvfl.core.tree import Params
 from perinvfl.engine import draws
@@ -18,14 +20,15 @@ from perinvfl.flower.agreement import RunAgreement
 from perinvfl.flower.assignment import Assignment
 from perinvfl.flower.codec import encode_assignments
 from perinvfl.flower.patience import Patience
-from perinvfl.flower.server_state import Bookkeeping
+from perinvfl.flower.server_state import CHECKPOINT, REMEDY, Bookkeeping
 from perinvfl.flower.settings import DeploymentSettings
 from perinvfl.flower.transport import Answer, Transport
 from perinvfl.models import Model, ModelSettings, build_model
 from perinvfl.preparation.phases import Phase
 from perinvfl.runs import events
+from perinvfl.runs.event_log import Writer
 from perinvfl.runs.progress import Progress
-from perinvfl.runs.records import Writer, read_events
+from perinvfl.runs.records import records_about, tally_in
 from perinvfl.runs.trial import Trial
 
 AGREEMENT = "federation.json"
@@ -205,12 +208,18 @@ class ServerRun:
 
     def save(self) -> None:
         self.books.seconds = self.seconds
-        self.books.save(self.folder, self.server)
+        # Lines first, then the checkpoint that counts on them.
+        agreement = {"agreement": digest((self.folder / AGREEMENT).read_bytes())}
+        self.books.save(self.folder, self.server, records_about([self.writer]) | agreement)
 
     def restore(self) -> None:
+        remove_temporary(self.folder)
         try:
-            self.agreement = RunAgreement.load((self.folder / AGREEMENT).read_bytes())
-            saved = self.books.restore(self.folder)
+            agreed, about = (self.folder / AGREEMENT).read_bytes(), read_about(self.folder / CHECKPOINT) or {}
+            if about.get("agreement") not in (None, digest(agreed)):
+                raise UserError(f"{self.folder / AGREEMENT} is damaged (its checksum differs); {REMEDY}.")
+            self.agreement = RunAgreement.load(agreed)
+            saved = self.books.restore(self.folder, self.settings.private)
             self.server = tree.fill(self.first_state(), saved, "server")
         except (KeyError, TypeError, ValueError, OSError) as error:
             raise UserError(
@@ -218,8 +227,8 @@ class ServerRun:
                 "start the run again."
             ) from None
         self.began -= self.books.seconds
-        self.writer.rewind(self.done if self.in_main else None)
-        past = read_events(self.writer.path)
+        counted = tally_in(self.folder / CHECKPOINT, self.folder)
+        past = self.writer.rewind(counted, self.done if self.in_main else None)
         self.evaluated = {event["round"] for event in past if event["event"] == "evaluation"}
         for event in past:
             if event["event"] == "left out":

@@ -17,10 +17,13 @@ from torch import Tensor
 from perinvfl.algorithms.messages import ServerState
 from perinvfl.core import checkpoint, tree
 from perinvfl.core.files import write_atomically
+from perinvfl.core.sealed import About, read_sealed, seal
+from perinvfl.errors import UserError
 from perinvfl.flower.assignment import NEVER
 
 CHECKPOINT = "server.pt"
 SPENT = "spent.json"
+REMEDY = "restore it from a copy, or delete the folder to start the run again"
 
 
 @dataclass
@@ -42,7 +45,8 @@ class Bookkeeping:
         self.used, self.uploads = [NEVER] * self.clients, [0] * self.clients
         self.risks = [math.nan] * self.clients
 
-    def save(self, folder: Path, server: ServerState) -> None:
+    def save(self, folder: Path, server: ServerState, about: About) -> None:
+        """about: the files that the checkpoint counts on, which are on disk."""
         numbers = {
             "phase": torch.tensor(self.phase),
             "noted": torch.tensor(self.noted),
@@ -53,14 +57,14 @@ class Bookkeeping:
             "seconds": torch.tensor(self.seconds, dtype=torch.float64),
             "facts": torch.frombuffer(bytearray(json.dumps(self.facts).encode()), dtype=torch.uint8),
         }
-        checkpoint.save(folder / CHECKPOINT, tree.named_leaves(server, "server") | numbers)
+        checkpoint.save(folder / CHECKPOINT, tree.named_leaves(server, "server") | numbers, about)
 
     def save_spending(self, folder: Path) -> None:
         """An upload that was asked for counts as spent, even if the server is killed before it comes."""
-        write_atomically(folder / SPENT, json.dumps(self.uploads).encode())
+        write_atomically(folder / SPENT, seal(json.dumps(self.uploads).encode(), {}))
 
-    def restore(self, folder: Path) -> dict[str, Tensor]:
-        """The whole checkpoint, for the server's state."""
+    def restore(self, folder: Path, private: bool) -> dict[str, Tensor]:
+        """The whole checkpoint, for the server's state. private: what was spent must be known."""
         saved = checkpoint.load(folder / CHECKPOINT)
         self.phase, self.noted = int(saved["phase"]), int(saved["noted"])
         self.used, self.uploads = saved["used"].tolist(), saved["uploads"].tolist()
@@ -68,5 +72,14 @@ class Bookkeeping:
         self.risks, self.seconds = saved["risks"].tolist(), float(saved["seconds"])
         self.facts = json.loads(bytes(saved["facts"].tolist()))
         if (folder / SPENT).exists():
-            self.uploads = json.loads((folder / SPENT).read_bytes())
+            self.uploads = [max(pair) for pair in zip(self.uploads, _spent(folder / SPENT), strict=True)]
+        elif private and any(self.uploads):
+            raise UserError(f"{folder / SPENT} is missing, so the privacy that was spent is not known; {REMEDY}.")
         return saved
+
+
+def _spent(path: Path) -> list[int]:
+    content = path.read_bytes()
+    if not content.startswith(b"["):  # as earlier versions wrote it
+        _, content = read_sealed(path, "file", REMEDY)
+    return json.loads(content)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from perinvfl.algorithms.messages import ClientState
-from perinvfl.core import checkpoint, tree
+from perinvfl.core import checkpoint, files, tree
 from perinvfl.flower.assignment import NEVER
 from perinvfl.preparation.phases import Notes
 
@@ -58,15 +58,14 @@ class StateStore:
         pending = read_state(place / "pending.pt")
         if pending.step != used:
             raise ValueError(f"the state of step {used} is not here: the folder is another one, or was emptied")
-        (place / "pending.pt").replace(place / "committed.pt")
+        files.rename(place / "pending.pt", place / "committed.pt")
         return pending
 
     def hold(self, run: str, state: SiteState) -> None:
         """Keep what a step made of the state until the server has used that step."""
         place = self.place(run)
-        place.mkdir(parents=True, exist_ok=True)
-        for torn in place.glob(".*.tmp"):  # left by a process that was killed while it wrote
-            torn.unlink()
+        files.make_folder(place)
+        files.remove_temporary(place)
         numbers = {name: torch.tensor(getattr(state, name)) for name in ("step", "phase", "noted")}
         notes = {NOTES + name: leaf for name, leaf in state.notes.items()}
         checkpoint.save(place / "pending.pt", {**numbers, **notes, **state.client})

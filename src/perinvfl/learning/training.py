@@ -23,3 +23,7 @@ class Training:
         False, "compile the local steps (loop executor, needs a C++ compiler): faster on small batches"
     )
     at_rest: Literal["memory", "disk"] = hyper("memory", "where states of clients that sit out are kept")
+
+    def evaluates_after(self, round: int) -> bool:
+        """Whether an evaluation is due when this many rounds are done."""
+        return round % self.evaluate_every == 0 or round == self.rounds

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from perinvfl.core import config, hyper
 
-FORMAT = 2  # of the records that this version writes; it reads all up to it
+FORMAT = 3  # of the records that this version writes; it reads all up to it. Since 3 every line has a check
 Stage = Literal["search", "left out", "chosen", "longer"]
 
 

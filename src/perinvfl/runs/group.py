@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from perinvfl.core import checkpoint
-from perinvfl.core.files import only_one, write_atomically, writing
+from perinvfl.core.files import make_folder, only_one, remove, remove_temporary, write_atomically
 from perinvfl.core.seeding import generator
 from perinvfl.data.constant import constant_fit
 from perinvfl.data.federation import Federation, Split
@@ -27,11 +27,12 @@ from perinvfl.models.torch_module import shapes_checksum
 from perinvfl.preparation.phases import Notes
 from perinvfl.preparation.program import check_preparation
 from perinvfl.runs import events
+from perinvfl.runs.event_log import Event, Writer
 from perinvfl.runs.fit import Fit
 from perinvfl.runs.found_words import Names, found_in_words
 from perinvfl.runs.predictions import VALIDATION, Predictions, collect, write_predictions
 from perinvfl.runs.progress import Progress
-from perinvfl.runs.records import CHECKPOINT, Event, Writer, run_id
+from perinvfl.runs.records import CHECKPOINT, demand_results, records_about, run_id, tally_in
 from perinvfl.runs.trial import Trial
 
 TOGETHER = ".together"  # checkpoints of trials that run as one program
@@ -61,8 +62,7 @@ class TrialGroup:
             ids = [trial.id for trial in trials]
             stem = run_id({"trials": ids})
             self.checkpoint, self.at_rest = folder / f"{stem}.pt", folder / f"{stem}-at_rest"
-            with writing(folder):
-                folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             write_atomically(self.checkpoint.with_suffix(".json"), json.dumps(ids).encode())
         self.broken: set[int] = set()  # trials that are no longer finite, as far as recorded
         self.began = 0.0  # when the run would have begun, had it never been interrupted
@@ -73,6 +73,7 @@ class TrialGroup:
     def run(self) -> None:
         lock = self.checkpoint.with_suffix(".lock")
         with only_one(lock, f"Another process is at work on {lock.parent}; let it finish, or stop it first."):
+            remove_temporary(lock.parent, self.checkpoint.stem)
             try:
                 self._run()
             except UserError:
@@ -128,12 +129,11 @@ class TrialGroup:
 
     def _start(self) -> None:
         for trial, writer in zip(self.trials, self.writers, strict=True):
-            writer.path.unlink(missing_ok=True)  # what a run killed before its first checkpoint left
             measured = {"used": self.executor, "seconds": _finite(self.timed)}
             federation = trial.federation()
             model = build_model(trial.model, federation.shape, federation.outputs, trial.training.precision)
             further: dict[str, Any] = {"executor": measured} if self.timed else {}
-            writer.write(**start_of(trial, federation, model, self.name, self.order[trial.id], **further))
+            writer.begin(**start_of(trial, federation, model, self.name, self.order[trial.id], **further))
 
     def _restore(self, run: ProgramRun, saved: dict[str, torch.Tensor]) -> None:
         try:
@@ -145,10 +145,13 @@ class TrialGroup:
             ) from error
         self.began -= float(saved["seconds"])
         preparing = run.preparation is not None
-        for writer in self.writers:
-            writer.rewind(None if preparing else run.rounds_done)
         if not preparing:
             self.broken = {t for t, round in enumerate(run.simulation.broken.tolist()) if round >= 0}
+        for t, writer in enumerate(self.writers):
+            counted = tally_in(self.checkpoint, writer.path.parent)
+            kept = writer.rewind(counted, None if preparing else run.rounds_done)
+            due = [round for round in range(1, run.rounds_done + 1) if run.training.evaluates_after(round)]
+            demand_results(writer.path, kept, due, t in self.broken)
 
     def _prepare(self, run: ProgramRun) -> None:
         """The phases in front, with checkpoints on the way."""
@@ -177,7 +180,7 @@ class TrialGroup:
         while simulation.rounds_done < training.rounds and len(self.broken) < len(self.trials):
             risks = run.round()
             done = simulation.rounds_done
-            due = done % training.evaluate_every == 0 or done == training.rounds
+            due = training.evaluates_after(done)
             if on_cpu or due:
                 self._look_for_broken(simulation)
             self.progress.round(self.trials, done, float(risks.mean()) if on_cpu or due else None)
@@ -191,7 +194,8 @@ class TrialGroup:
             return
         spent = torch.tensor(before - self.began, dtype=torch.float64)
         executor = torch.tensor(EXECUTORS.index(self.executor))
-        checkpoint.save(self.checkpoint, run.state() | {"seconds": spent, "executor": executor})
+        state = run.state() | {"seconds": spent, "executor": executor}
+        checkpoint.save(self.checkpoint, state, records_about(self.writers))
         if run.rounds_done:
             run.simulation.store.settle()
         self.written = time.perf_counter()
@@ -230,14 +234,16 @@ class TrialGroup:
         for t, writer in enumerate(self.writers):
             if t not in self.broken:
                 data = self.trials[t].federation()
-                write_predictions(writer.path.parent, predictions_at(simulation, data, outputs, t))
+                kept = write_predictions(writer.path.parent, predictions_at(simulation, data, outputs, t))
                 fit = Fit(fits[t], constant_fit(data), data.task == "regression")
-                writer.write(**events.end_event(simulation.rounds_done, seconds, peak, training=fit.as_fields()))
+                further = {"training": fit.as_fields(), "predictions": kept}
+                writer.write(**events.end_event(simulation.rounds_done, seconds, peak, **further))
                 if not fit.better:
                     self.progress.remark([self.trials[t]], fit.in_words())
+            writer.finish()
         if len(self.trials) > 1:
-            self.checkpoint.unlink(missing_ok=True)
-            self.checkpoint.with_suffix(".json").unlink(missing_ok=True)
+            remove(self.checkpoint)
+            remove(self.checkpoint.with_suffix(".json"))
             shutil.rmtree(self.at_rest, ignore_errors=True)
         self.progress.finished(self.trials, seconds)
 

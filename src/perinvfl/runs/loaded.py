@@ -66,6 +66,12 @@ def open_run(place: Path, pick: Pick = EVERY) -> LoadedRun:
     saved = checkpoint.load(path)
     trial = trial_of(run.asked)
     restored = _restored(trial, saved, run.folder)
+    last = run.events[-1].get("round", restored.rounds_done)
+    if restored.rounds_done != last:
+        raise UserError(
+            f"{path} is of round {restored.rounds_done}, and the record ends with round {last}: it is older than its "
+            "record. Restore it from a copy, or delete the folder and train the run again."
+        )
     views, before = views_noted(restored.notes.get(trial.seed, {})), tuple(run.found.get("views", ()))
     if views != before:
         raise UserError(

@@ -9,6 +9,7 @@ import base64
 import gzip
 import json
 import sys
+import zlib
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,14 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perinvfl.core.files import write_atomically
+from perinvfl.core.sealed import digest
 from perinvfl.errors import UserError
+from perinvfl.runs.records import PREDICTIONS, Run
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from perinvfl.data.federation import Federation
 
-PREDICTIONS = "predictions.json.gz"
 VALIDATION = "validation"
 FORMAT = 1
 Numbers = array  # of float32
@@ -65,7 +67,8 @@ def collect(
     )
 
 
-def write_predictions(folder: Path, found: Predictions) -> None:
+def write_predictions(folder: Path, found: Predictions) -> str:
+    """Its checksum, for the last event of the record."""
     fields = {
         "format": FORMAT,
         "task": found.task,
@@ -77,21 +80,27 @@ def write_predictions(folder: Path, found: Predictions) -> None:
         "of": {kind: _texts(cases) for kind, cases in found.of.items()},
     }
     text = json.dumps(fields, separators=(",", ":"))
-    write_atomically(folder / PREDICTIONS, gzip.compress(text.encode(), mtime=0))
+    content = gzip.compress(text.encode(), mtime=0)
+    write_atomically(folder / PREDICTIONS, content)
+    return digest(content)
 
 
-def read_predictions(folder: Path) -> Predictions | None:
+def read_predictions(run: Run) -> Predictions | None:
     """None where the folder holds none: of a deployment, of packed records, and of runs made before they were kept."""
-    path = folder / PREDICTIONS
+    path = run.folder / PREDICTIONS
     if not path.exists():
         return None
+    content = path.read_bytes()
+    expected = run.events[-1].get("predictions")
+    if expected not in (None, digest(content)):
+        raise UserError(f"{path} is damaged (its checksum differs); delete the run's folder and run again.")
     try:
-        fields = json.loads(gzip.decompress(path.read_bytes()))
+        fields = json.loads(gzip.decompress(content))
         if fields.pop("format") > FORMAT:
             raise UserError(f"{path} was written by a later version of perinvfl; read it with that one.")
         labels, of = fields.pop("labels"), fields.pop("of")
         return Predictions(**fields, labels=_numbers(labels), of={kind: _numbers(of[kind]) for kind in of})
-    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, RecursionError, zlib.error) as error:
         raise UserError(f"{path} is damaged ({type(error).__name__}); delete the run's folder and run again.") from None
 
 

@@ -3,25 +3,44 @@
 Does not import torch, so that tables are made at once.
 """
 
+import gzip
 import hashlib
 import json
 import lzma
+import os
 import statistics
+import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from perinvfl.core.files import write_atomically, writing
-from perinvfl.errors import UserError
-from perinvfl.runs.facts import FORMAT, Facts, Purpose
+from perinvfl.core.files import write_atomically
+from perinvfl.core.sealed import is_sealed, read_about
+from perinvfl.errors import Hindered, UserError
+from perinvfl.runs.event_log import (
+    CUT_SHORT,
+    EVENTS,
+    FINISHED,
+    Event,
+    Tally,
+    Writer,
+    damaged,
+    format_of,
+    mark_finished,
+    missing,
+    read_log,
+    refuse_later,
+)
+from perinvfl.runs.facts import Facts, Purpose
 from perinvfl.runs.old_records import facts_of_old
 
-EVENTS = "events.jsonl"
 CHECKPOINT = "checkpoint.pt"
+CHECKPOINTS = (CHECKPOINT, "server.pt")  # of a run on one machine, and of the server of a deployment
+PREDICTIONS = "predictions.json.gz"
 PACKED = ".jsonl.xz"
-Event = dict[str, Any]
 Cases = dict[str, list[float | None]]  # test case -> score of each client; None for one without a sample of it
 
 
@@ -164,75 +183,86 @@ def mean_known(scores: Iterable[float | None]) -> float:
     return statistics.fmean([score for score in scores if score is not None])  # a list: far faster
 
 
-class Writer:
-    """Appends events to one run's file, each line flushed as it is written."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / EVENTS
-        with writing(self.path):
-            folder.mkdir(parents=True, exist_ok=True)
-
-    def write(self, event: str, **fields: Any) -> None:
-        line = json.dumps({"event": event, **fields}, separators=(",", ":"))
-        with writing(self.path), open(self.path, "a", encoding="utf-8") as file:
-            file.write(line + "\n")
-
-    def rewind(self, rounds_done: int | None) -> None:
-        """Drop what was recorded after a checkpoint, and a torn last line: those rounds will be done again.
-
-        None: the checkpoint is of a phase in front of the last, so that only the start is kept.
-        """
-        if not self.path.exists():
-            raise UserError(f"{self.path} is missing beside its checkpoint; delete the folder to start this run again.")
-        kept = read_events(self.path)[: 1 if rounds_done is None else None]
-        kept = [event for event in kept if event.get("round", 0) <= (rounds_done or 0) and event["event"] != "end"]
-        lines = "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in kept)
-        write_atomically(self.path, lines.encode())
-
-
 def read_events(path: Path) -> list[Event]:
     """All whole lines of an events file."""
-    events = []
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is damaged: it is not text; restore the file or delete its folder.") from None
-    for number, line in enumerate(lines, start=1):
-        try:
-            events.append(json.loads(line))
-        except json.JSONDecodeError:
-            if number == len(lines) and not line.endswith("\n"):
-                break  # a line that was being written when the run was killed
-            raise UserError(f"{path}, line {number}, is not a record; restore the file or delete its folder.") from None
-    return events
+    return read_log(path).events
+
+
+def tally_in(checkpoint: Path, folder: Path) -> Tally | None:
+    """The lines of a run's record that a checkpoint counts on; None in one of an earlier version."""
+    tallies = (read_about(checkpoint) or {}).get("records", {})
+    found = next(iter(tallies.values())) if len(tallies) == 1 else tallies.get(folder.name)  # it may be renamed
+    return None if found is None else Tally(**found)
+
+
+def records_about(writers: Iterable[Writer]) -> dict[str, Any]:
+    """For a checkpoint: make the lines of these records durable, and say how far they go."""
+    tallies = {}
+    for writer in writers:
+        writer.sync()
+        tallies[writer.path.parent.name] = asdict(writer.tally)
+    return {"records": tallies}
+
+
+def demand_results(path: Path, kept: list[Event], due: Sequence[int], broken: bool) -> None:
+    """A run that goes on has the evaluations that were due so far on record, or why there are none."""
+    there = {event.get("round") for event in kept if event["event"] == "evaluation"}
+    lacking = [round for round in due if round not in there]
+    if broken and not any(event["event"] == "broken" for event in kept):
+        raise UserError(damaged(path, "it does not say that the run diverged, and its checkpoint does"))
+    if lacking and not broken:
+        raise UserError(damaged(path, f"the evaluation of round {lacking[0]} is missing"))
 
 
 def read_run(folder: Path) -> Run | None:
-    """The run in a folder, if one was ever started there."""
-    path = folder / EVENTS
+    """The run in a folder, if one was ever started there; a record of which something is lost is an error."""
+    path, ended = folder / EVENTS, (folder / FINISHED).exists()
+    # Before the events are read: a run that is going on writes them in the other order.
+    counted = next((tally for name in CHECKPOINTS if (tally := tally_in(folder / name, folder))), None)
     if not path.exists():
+        if _left_by_a_run(folder):
+            raise UserError(missing(path))
         return None
-    events = read_events(path)
-    return _run(folder, events) if events and events[0]["event"] == "start" else None
+    log = read_log(path, counted)
+    if not log.events and _left_by_a_run(folder):
+        raise UserError(damaged(path, CUT_SHORT))
+    if ended and not log.ended:
+        raise UserError(damaged(path, f"its end is missing, and {FINISHED} says that the run ended"))
+    return _run(folder, log.events) if log.events else None
 
 
-def format_of(start: Event) -> int:
-    """The format of a record by its first event; the oldest ones do not name it."""
-    return start.get("format", 1)
+def mark_if_unmarked(run: Run) -> None:
+    """A run may have been killed between its last event and the sign that it ended."""
+    if not (run.folder / FINISHED).exists():
+        with suppress(Hindered):  # a folder that is read-only stays as it is
+            mark_finished(run.folder, read_log(run.folder / EVENTS).tallies[-1])
+
+
+def _left_by_a_run(folder: Path) -> bool:
+    """Whether other files say that a run was here; names that other programs use too count if the content is ours."""
+    if any(is_sealed(folder / name) for name in CHECKPOINTS):
+        return True
+    marks = ((FINISHED, {"lines", "check"}, bytes), (PREDICTIONS, {"labels", "of"}, gzip.decompress))
+    for name, keys, unpack in marks:
+        with suppress(OSError, EOFError, ValueError, AttributeError, RecursionError, zlib.error):
+            if keys <= json.loads(unpack((folder / name).read_bytes())).keys():
+                return True
+    return False
 
 
 def _run(place: Path, events: list[Event]) -> Run:
-    found = format_of(events[0])
-    if found > FORMAT:
-        raise UserError(
-            f"{place} holds a record of format {found}, and this version of perinvfl reads formats up to {FORMAT}; "
-            "read it with the version that wrote it, or a later one."
-        )
+    refuse_later(place, events[0])
     return Run(place, events)
 
 
 def is_run(place: Path) -> bool:
     return (place / EVENTS).exists()
+
+
+def run_folders(place: Path) -> list[Path]:
+    """All folders below with a record, or with files that a run leaves beside one."""
+    names = {EVENTS, FINISHED, PREDICTIONS, *CHECKPOINTS}
+    return sorted(Path(folder) for folder, _, files in os.walk(place) if names.intersection(files))
 
 
 def find_runs(place: Path) -> list[Run]:
@@ -241,8 +271,16 @@ def find_runs(place: Path) -> list[Run]:
         return read_packed(place)
     if not place.is_dir():
         raise UserError(f"{place} is not a folder; give the folder that holds the runs, or a {PACKED} file.")
-    found: Iterable[Run | None] = (read_run(path.parent) for path in sorted(place.rglob(EVENTS)))
-    runs = [run for run in found if run is not None]
+    runs = []
+    for folder in run_folders(place):
+        run = read_run(folder)
+        if run is not None:
+            runs.append(run)
+        elif is_run(folder):
+            raise UserError(
+                f"{folder / EVENTS}: {CUT_SHORT}. The command that made it begins that run "
+                f"again; to do without it, delete the folder {folder}."
+            )
     return sorted(runs, key=lambda run: run.start.get("order", 0))
 
 

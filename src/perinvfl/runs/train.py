@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from perinvfl.core.commands import guarded
+from perinvfl.errors import UserError
 from perinvfl.runs.experiment import Experiment, read_experiment
 from perinvfl.runs.group import TOGETHER, TrialGroup
 from perinvfl.runs.progress import Lines, Progress
-from perinvfl.runs.records import pack, read_run
+from perinvfl.runs.records import mark_if_unmarked, pack, read_run, run_id
 from perinvfl.runs.search import batch_trials, search
 from perinvfl.runs.trial import Trial
 
@@ -26,6 +27,7 @@ def train(experiment: Experiment, out: Path, progress: Progress, most_together: 
     for trial in experiment.trials:
         run = read_run(out / trial.folder)
         if run is not None and run.finished:
+            mark_if_unmarked(run)
             progress.skipped(trial, run.folder)
         else:
             waiting.append(trial)
@@ -44,11 +46,22 @@ def _begun_together(experiment: Experiment, waiting: list[Trial], out: Path) -> 
     left = {trial.id for trial in waiting}
     groups = []
     for members in sorted((out / TOGETHER).glob("*.json")):
-        ids = json.loads(members.read_text())
+        ids = _members(members)
         if left & set(ids) and set(ids) <= set(known) and members.with_suffix(".pt").exists():
             groups.append([known[id] for id in ids])
             left -= set(ids)
     return groups
+
+
+def _members(path: Path) -> list[str]:
+    try:
+        ids = json.loads(path.read_bytes())
+        whole = run_id({"trials": ids}) == path.stem  # as the group is called
+    except (ValueError, RecursionError):
+        whole = False
+    if not whole:
+        raise UserError(f"{path} is damaged; delete it to train the trials that it named again.")
+    return ids
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -44,7 +44,7 @@ def _sample(found: Predictions, labels: Sequence[float], outputs: Sequence[float
 
 
 def predictions_of(run: Run) -> Predictions:
-    found = read_predictions(run.folder)
+    found = read_predictions(run)
     if found is None:
         raise UserError(MISSING.format(run=run.folder))
     return found

@@ -18,8 +18,8 @@ from perinvfl.results.table import (
     left_out_notes,
     spread_note,
 )
-from perinvfl.runs.predictions import PREDICTIONS, VALIDATION
-from perinvfl.runs.records import Run
+from perinvfl.runs.predictions import VALIDATION
+from perinvfl.runs.records import PREDICTIONS, Run
 from perinvfl.scoring.measures import mean_scores
 from perinvfl.scoring.run_scores import check_measure, mean_of, predictions_of, run_scores, samples_of
 from perinvfl.scoring.sample_scores import FEW, Sample

@@ -62,6 +62,6 @@ def test_records_that_were_damaged_are_one_sentence(tmp_path: Path, capsys: pyte
     whole = events.read_bytes()
     events.unlink()
     capsys.readouterr()
-    check_refusal(call(arguments), *capsys.readouterr(), "is missing beside its checkpoint")
+    check_refusal(call(arguments), *capsys.readouterr(), "is missing, and other files of its run are there")
     events.write_bytes(b"\xff\xfe" + whole)
-    check_refusal(call(arguments), *capsys.readouterr(), "is not text")
+    check_refusal(call(arguments), *capsys.readouterr(), "line 1 is not a record")

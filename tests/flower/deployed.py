@@ -123,11 +123,5 @@ def assert_same_files(trial: Trial, server_folder: Path, site_folders: list[Path
 def plain(events: list[Event]) -> list[Event]:
     """What was found and measured."""
     kept: list[dict[str, Any]] = [event for event in events if event["event"] in ("prepared", "evaluation", "end")]
-    return [
-        {
-            key: value
-            for key, value in event.items()
-            if key not in (*OF_THE_DRIVER, "gpu_bytes", "training", "predictions")
-        }
-        for event in kept
-    ]
+    dropped = {*OF_THE_DRIVER, "gpu_bytes", "training", "predictions"}
+    return [{key: value for key, value in event.items() if key not in dropped} for event in kept]

@@ -8,7 +8,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from perinvfl.errors import Hindered
@@ -27,7 +27,8 @@ def write_atomically(path: Path, content: bytes) -> None:
                 os.fsync(file.fileno())
             os.replace(temporary, path)
         finally:
-            temporary.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
         sync_folder(path.parent)
 
 
@@ -55,14 +56,15 @@ def remove(path: Path) -> None:
 def remove_temporary(folder: Path, stem: str = "") -> None:
     """Files that a process left when it was killed while it wrote; only for who holds the lock of these files."""
     for left in folder.glob(f".{stem}*{TEMPORARY}"):
-        left.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(left)
 
 
 def make_folder(path: Path) -> None:
     """With the folders above it, all on disk."""
     with writing(path):
         missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-        path.mkdir(parents=True, exist_ok=True)
+        os.makedirs(path, exist_ok=True)
         for folder in missing:
             sync_folder(folder.parent)
 

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from perinvfl.algorithms.base import ClientState
 from perinvfl.core import tree
-from perinvfl.core.files import writing
+from perinvfl.core.files import make_folder, sync_folder, writing
+from perinvfl.errors import UserError
 
 
 class Stacked:
@@ -63,14 +64,19 @@ class PerClientStore:
         self.recent: dict[int, ClientState] = {}  # by place = trial * N + client; all rows, or those not yet settled
         self.settled: set[int] = set()  # places whose row is in the mapped files
         self.files: list[Tensor] = []
+        self.lacking: list[Path] = []  # files that were not there, or were cut
         self.folder = folder
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             for number, leaf in enumerate(tree.leaves(initial[0])):
                 size = len(initial) * clients * leaf.numel()
+                path = folder / f"{number}.rows"
+                if not path.exists() or path.stat().st_size != size * leaf.element_size():
+                    self.lacking.append(path)  # made below, with no row in it
                 # Sparse: a row that was never written takes no room on disk.
-                mapped = torch.from_file(str(folder / f"{number}.rows"), shared=True, size=size, dtype=leaf.dtype)
+                mapped = torch.from_file(str(path), shared=True, size=size, dtype=leaf.dtype)
                 self.files.append(mapped.view(len(initial) * clients, *leaf.shape))
+            sync_folder(folder)
 
     def take(self, ids: Tensor) -> list[list[ClientState]]:
         return [[self._row(t * self.clients + i) for i in row] for t, row in enumerate(ids.tolist())]
@@ -106,6 +112,11 @@ class PerClientStore:
 
     def restore(self, saved: dict[str, Tensor]) -> None:
         self.settled, self.recent = set(saved["settled"].tolist()), {}
+        if self.settled and self.lacking:
+            raise UserError(
+                f"{self.lacking[0]} is missing or was cut, and the checkpoint counts on it; restore it from a copy, or "
+                "delete the run's folder to start the run again."
+            )
         places = saved["places"].tolist()
         if places:
             template = tree.over(lambda leaf: leaf[None].expand(len(places), *leaf.shape), self.initial[0])

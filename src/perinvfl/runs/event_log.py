@@ -10,7 +10,7 @@ within a line, and that nobody counts on, is of a run that was killed: it is sho
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -196,12 +196,14 @@ class Writer:
         self.sync()
         mark_finished(self.path.parent, self._tally)
 
-    def rewind(self, counted: Tally | None, rounds_done: int | None) -> list[Event]:
+    def rewind(
+        self, counted: Tally | None, rounds_done: int | None, demand: Callable[[list[Event]], None] | None = None
+    ) -> list[Event]:
         """Go back to a checkpoint: what was recorded after it, and a torn last line, is dropped, and will come again.
 
         counted: the lines that the checkpoint counts on; None for one of an earlier version. rounds_done: events of
-        rounds up to it are kept; None where the checkpoint is of a phase in front of the last. The events that are
-        kept.
+        rounds up to it are kept; None where the checkpoint is of a phase in front of the last. demand: raises where
+        something is missing in what is kept, before anything is written. The events that are kept.
         """
         files.remove_temporary(self.path.parent)
         if not self.path.exists():
@@ -211,6 +213,9 @@ class Writer:
             raise UserError(damaged(self.path, CUT_SHORT))
         first = 1 if counted is None else counted.lines
         kept = [n for n, event in enumerate(log.events) if n < first or _stays(event, rounds_done, counted is None)]
+        events = [log.events[n] for n in kept]
+        if demand is not None:
+            demand(events)
         self._checked, self._tally = log.checked, Tally()
         lines = []
         for n in kept:
@@ -219,7 +224,7 @@ class Writer:
         files.remove(self.path.with_name(FINISHED))
         files.write_atomically(self.path, b"".join(lines))
         self._synced = self._tally.lines
-        return [log.events[n] for n in kept]
+        return events
 
 
 def missing(path: Path) -> str:

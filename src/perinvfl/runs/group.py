@@ -5,6 +5,7 @@ import math
 import shutil
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -147,11 +148,11 @@ class TrialGroup:
         preparing = run.preparation is not None
         if not preparing:
             self.broken = {t for t, round in enumerate(run.simulation.broken.tolist()) if round >= 0}
+        due = [round for round in range(1, run.rounds_done + 1) if run.training.evaluates_after(round)]
         for t, writer in enumerate(self.writers):
+            demand = partial(demand_results, writer.path, due, t in self.broken)
             counted = tally_in(self.checkpoint, writer.path.parent)
-            kept = writer.rewind(counted, None if preparing else run.rounds_done)
-            due = [round for round in range(1, run.rounds_done + 1) if run.training.evaluates_after(round)]
-            demand_results(writer.path, kept, due, t in self.broken)
+            writer.rewind(counted, None if preparing else run.rounds_done, demand)
 
     def _prepare(self, run: ProgramRun) -> None:
         """The phases in front, with checkpoints on the way."""

@@ -204,7 +204,7 @@ def records_about(writers: Iterable[Writer]) -> dict[str, Any]:
     return {"records": tallies}
 
 
-def demand_results(path: Path, kept: list[Event], due: Sequence[int], broken: bool) -> None:
+def demand_results(path: Path, due: Sequence[int], broken: bool, kept: list[Event]) -> None:
     """A run that goes on has the evaluations that were due so far on record, or why there are none."""
     there = {event.get("round") for event in kept if event["event"] == "evaluation"}
     lacking = [round for round in due if round not in there]
@@ -292,7 +292,7 @@ def pack(runs: list[Run], path: Path) -> None:
 
 def read_packed(path: Path) -> list[Run]:
     try:
-        lines = lzma.decompress(path.read_bytes()).decode().splitlines()
+        lines = lzma.decompress(path.read_bytes(), format=lzma.FORMAT_XZ).decode().splitlines()
         packed = [json.loads(line)["events"] for line in lines]
     except (lzma.LZMAError, ValueError, KeyError) as error:
         raise UserError(f"{path} is damaged or holds no packed runs ({error}).") from None

@@ -273,3 +273,51 @@ def test_a_damaged_list_of_a_group_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "runs/tiny-sweep/.together/0123456789abcdef.json").write_bytes(b'["a", "b"')
     done = called("sweep", file, "--trials", 2, "--out", tmp_path / "runs")
     assert done.returncode == 2 and "0123456789abcdef.json is damaged; delete it" in done.stderr
+
+
+def test_verify_names_every_damaged_run_and_says_what_is_older(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "tiny"
+    shutil.copytree(finished, folder)
+    assert call(["verify", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert said.count("whole: ") == 2 and "finished, 6 lines, checkpoint.pt, predictions.json.gz" in said
+    pack(find_runs(folder), folder / "runs.jsonl.xz")
+    shutil.copytree(first_record(folder).parent, folder / "older")
+    (folder / "older" / FINISHED).unlink()
+    old = read_events(folder / "older" / EVENTS)
+    old[0]["format"] = 2
+    (folder / "older" / EVENTS).write_text("".join(json.dumps(event) + "\n" for event in old))
+    (folder / "older/checkpoint.pt").unlink()
+    assert call(["verify", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert (
+        said.count("whole: ") == 3 and f"older: {folder / 'older'}: finished, older record, cannot be checked" in said
+    )
+
+    one, two = (path for path in sorted(folder.rglob(EVENTS)) if path.parent.name != "older")
+    one.write_bytes(one.read_bytes().replace(b'"round":4', b'"round":5'))
+    saved = two.with_name("checkpoint.pt")
+    saved.write_bytes(saved.read_bytes()[:-1])
+    assert call(["verify", str(folder)]) == 2
+    printed = capsys.readouterr()
+    assert f"damaged: {one.parent}: " in printed.out and f"damaged: {two.parent}: " in printed.out
+    assert "line 3 does not match its check" in printed.out and printed.err.startswith("error: 2 of 4 damaged")
+    (folder / "older" / PREDICTIONS).unlink()
+    assert call(["verify", str(folder / "older")]) == 2
+    assert f"{PREDICTIONS} is missing" in capsys.readouterr().out
+
+
+def test_states_at_rest_that_are_lost_are_noticed(tmp_path: Path) -> None:
+    training = 'batch_size = 8\nfraction = 0.67\nexecutor = "loop"\nat_rest = "disk"'
+    experiment = read_experiment(tiny_file(tmp_path, ROUNDS, training))
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("perinvfl.runs.group.CHECKPOINT_SHARE", 0.0)
+        train(experiment, tmp_path / "runs", StopAt(STOPPED))
+    rows = sorted((tmp_path / "runs").rglob("*.rows"))[0]
+    for left in (None, b"", rows.read_bytes()[:-1]):
+        put(rows, left)
+        for _ in range(2):  # the first refusal leaves all as it is
+            with pytest.raises(UserError, match=r"0\.rows is missing or was cut"):
+                train(experiment, tmp_path / "runs", Progress())

@@ -19,6 +19,7 @@ from perinvfl.cli.plot import plot
 from perinvfl.cli.report import report
 from perinvfl.cli.run import run, sweep
 from perinvfl.cli.table import table
+from perinvfl.cli.verify import verify
 from perinvfl.core.commands import STOPPED, guarded
 
 PROGRAM = "perinvfl"
@@ -27,7 +28,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (init, audit, run, sweep, table, plot, export, predict, diagnose, report):
+for command in (init, audit, run, sweep, table, plot, export, predict, diagnose, report, verify):
     app.command()(command)
 app.command("list")(show_catalogue)
 app.add_typer(data.app, name="data")

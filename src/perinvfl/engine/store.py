@@ -11,6 +11,7 @@ checkpoint when it resumes, so the files never show a round that the checkpoint 
 
 import ctypes
 import os
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -63,20 +64,27 @@ class PerClientStore:
         self.initial, self.clients = initial, clients
         self.recent: dict[int, ClientState] = {}  # by place = trial * N + client; all rows, or those not yet settled
         self.settled: set[int] = set()  # places whose row is in the mapped files
-        self.files: list[Tensor] = []
-        self.lacking: list[Path] = []  # files that were not there, or were cut
         self.folder = folder
-        if folder is not None:
-            make_folder(folder)
-            for number, leaf in enumerate(tree.leaves(initial[0])):
-                size = len(initial) * clients * leaf.numel()
-                path = folder / f"{number}.rows"
-                if not path.exists() or path.stat().st_size != size * leaf.element_size():
-                    self.lacking.append(path)  # made below, with no row in it
-                # Sparse: a row that was never written takes no room on disk.
-                mapped = torch.from_file(str(path), shared=True, size=size, dtype=leaf.dtype)
-                self.files.append(mapped.view(len(initial) * clients, *leaf.shape))
-            sync_folder(folder)
+
+    @cached_property
+    def files(self) -> list[Tensor]:
+        """One for each leaf of a state, with a row for each place; made when they are first needed."""
+        assert self.folder is not None
+        make_folder(self.folder)
+        mapped = []
+        for path, leaf, size in self._layout():
+            # Sparse: a row that was never written takes no room on disk.
+            rows = torch.from_file(str(path), shared=True, size=size, dtype=leaf.dtype)
+            mapped.append(rows.view(len(self.initial) * self.clients, *leaf.shape))
+        sync_folder(self.folder)
+        return mapped
+
+    def _layout(self) -> list[tuple[Path, Tensor, int]]:
+        """Each file, the leaf it keeps, and how many numbers it holds."""
+        assert self.folder is not None
+        rows = len(self.initial) * self.clients
+        leaves = tree.leaves(self.initial[0])
+        return [(self.folder / f"{number}.rows", leaf, rows * leaf.numel()) for number, leaf in enumerate(leaves)]
 
     def take(self, ids: Tensor) -> list[list[ClientState]]:
         return [[self._row(t * self.clients + i) for i in row] for t, row in enumerate(ids.tolist())]
@@ -112,11 +120,12 @@ class PerClientStore:
 
     def restore(self, saved: dict[str, Tensor]) -> None:
         self.settled, self.recent = set(saved["settled"].tolist()), {}
-        if self.settled and self.lacking:
-            raise UserError(
-                f"{self.lacking[0]} is missing or was cut, and the checkpoint counts on it; restore it from a copy, or "
-                "delete the run's folder to start the run again."
-            )
+        for path, leaf, size in self._layout() if self.settled else ():
+            if not path.exists() or path.stat().st_size != size * leaf.element_size():
+                raise UserError(
+                    f"{path} is missing or was cut, and the checkpoint counts on it; restore it from a copy, or delete "
+                    "the run's folder to start the run again."
+                )
         places = saved["places"].tolist()
         if places:
             template = tree.over(lambda leaf: leaf[None].expand(len(places), *leaf.shape), self.initial[0])

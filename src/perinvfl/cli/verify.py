@@ -1,0 +1,26 @@
+"""`perinvfl verify`: whether records, checkpoints and predictions are whole."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perinvfl.errors import UserError
+from perinvfl.runs.verify import verify as verify_all
+from perinvfl.terminal.tables import wide_console
+
+
+def verify(
+    place: Annotated[Path, typer.Argument(help="Folder with runs, such as runs/demo, or a packed file.")],
+) -> None:
+    """Check that everything runs left behind is whole: records, checkpoints, predictions. Nothing is changed."""
+    findings = verify_all(place)
+    if not findings:
+        raise UserError(f"{place} holds no run; give a folder that does, such as runs/demo.")
+    console = wide_console()
+    for finding in findings:
+        line = f"{finding.state}: {finding.place}: {finding.words}"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    damaged = sum(finding.state == "damaged" for finding in findings)
+    if damaged:
+        raise UserError(f"{damaged} of {len(findings)} damaged; the lines above say what to do.")

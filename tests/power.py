@@ -64,19 +64,17 @@ class Disk:
 
     def _recording(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:
-            if name == "fsync":
-                arguments_seen = (Path(os.readlink(f"/proc/self/fd/{arguments[0]}")),)
-            else:
-                arguments_seen = tuple(Path(argument) for argument in arguments)
+            names = [f"/proc/self/fd/{arguments[0]}"] if name == "fsync" else arguments
+            path, to = Path(os.readlink(names[0]) if name == "fsync" else names[0]), (*arguments, None)[1]
             result = real(*arguments, **named)
-            if arguments_seen[0].is_relative_to(self.root):
-                self.operations.append((name, arguments_seen[0], (*arguments_seen, None)[1]))
+            if path.is_relative_to(self.root):
+                self.operations.append((name, path, None if to is None else Path(to)))
             return result
 
         return call
 
     def _open(self, path: Path, mode: str, **named: Any) -> Any:
-        file = open(path, mode, **named)  # noqa: SIM115
+        file: Any = open(path, mode, **named)  # noqa: SIM115
         if Path(path).is_relative_to(self.root):
             self.operations.append(("open", Path(path), mode))
             write = file.write

@@ -82,6 +82,8 @@ SHARED = {
     "aggregation/mean.py": "The mean",
     "aggregation/fedgma.py": "FedGMA's mask (`agreement`)",
     "aggregation/fedomg.py": "FedOMG's matching (`matching`)",
+    "aggregation/trimmed.py": "The trimmed mean and the median (`trimming`)",
+    "aggregation/clipped.py": "Updates clipped by norm (`clipping`)",
 }
 
 

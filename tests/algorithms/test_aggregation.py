@@ -2,12 +2,13 @@
 
 import copy
 import math
+import statistics
 
 import pytest
 import torch
 from torch import Tensor
 
-from perinvfl.algorithms.aggregation import Aggregation, Masked, Matched, Mean
+from perinvfl.algorithms.aggregation import Aggregation, Clipped, Masked, Matched, Mean, Trimmed
 from perinvfl.core.seeding import generator
 from perinvfl.core.tree import Params
 
@@ -18,6 +19,12 @@ KINDS: dict[str, Aggregation] = {
     "matched": Matched(0.5),
     "masked and matched": Masked(Matched(0.5), 0.6),
     "with settings of a sweep": Masked(Matched(torch.tensor(0.3)), torch.tensor(0.8)),
+    "trimmed": Trimmed(Mean(), 0.25),
+    "median": Trimmed(Mean(), 0.5),
+    "clipped": Clipped(Mean(), 0.9),
+    "clipped, trimmed and masked": Clipped(Masked(Trimmed(Mean(), 0.3), 0.6), 0.9),
+    "trimmed in a sweep": Clipped(Trimmed(Mean(), torch.tensor(0.2)), torch.tensor(0.8)),
+    "off in a sweep": Clipped(Trimmed(Matched(0.5), torch.tensor(0.0)), torch.tensor(0.0)),
 }
 
 
@@ -64,11 +71,46 @@ def slow_matched(rows: list[list[float]], shares: list[float], radius: float) ->
     return [a + factor * b for a, b in zip(mean, towards, strict=True)]
 
 
+def slow_trimmed(rows: list[list[float]], shares: list[float], least: float) -> list[float]:
+    """The sorted numbers of a coordinate side by side on [0, 1], cut off at κ and 1 − κ; the median where κ = 1/2."""
+    found = []
+    for column in zip(*rows):  # noqa: B905
+        pairs = sorted(zip(column, shares, strict=True))
+        if least == 0.5:
+            halves = []
+            for below in (pairs, pairs[::-1]):  # from either end, where half of the shares is reached
+                reached = 0.0
+                for number, share in below:
+                    reached += share
+                    if reached > 0.5 - 1e-6:
+                        halves.append(number)
+                        break
+            found.append(sum(halves) / 2)
+            continue
+        place, total, counted = 0.0, 0.0, 0.0
+        for number, share in pairs:
+            inside = max(0.0, min(place + share, 1 - least) - max(place, least))
+            total, counted, place = total + inside * number, counted + inside, place + share
+        found.append(total / counted)
+    return found
+
+
+def slow_clipped(rows: list[list[float]], most: float) -> list[list[float]]:
+    lengths = [math.sqrt(dot(row, row)) for row in rows]
+    bound = most * statistics.median(lengths) if most else math.inf
+    return [[min(1.0, bound / length) * number for number in row] for row, length in zip(rows, lengths, strict=True)]
+
+
 def slow(kind: Aggregation, rows: list[list[float]], shares: list[float]) -> list[float]:
     if isinstance(kind, Mean):
         return slow_mean(rows, shares)
     if isinstance(kind, Matched):
         return slow_matched(rows, shares, float(kind.radius))
+    if isinstance(kind, Trimmed):
+        least = float(kind.share)
+        return slow_trimmed(rows, shares, least) if least else slow(kind.of, rows, shares)
+    if isinstance(kind, Clipped):
+        return slow(kind.of, slow_clipped(rows, float(kind.most)), shares)
     assert isinstance(kind, Masked)
     signs = [[(number > 0) - (number < 0) for number in row] for row in rows]
     agreed = [abs(number) for number in slow_mean(signs, shares)]  # type: ignore[arg-type]
@@ -116,3 +158,30 @@ def test_only_the_mean_hides_single_updates() -> None:
     assert {kind: aggregation.needs_updates for kind, aggregation in KINDS.items()} == {
         kind: kind != "mean" for kind in KINDS
     }
+
+
+@pytest.mark.parametrize("clients", [3, 4, 7, 20])
+def test_alike_shares_give_the_textbook_trimmed_mean_and_median(clients: int) -> None:
+    updates = {"a": torch.randn(clients, 50, generator=generator(clients, "updates"))}
+    shares = torch.full((clients,), 1 / clients)
+    ordered = updates["a"].sort(0).values
+    for cut in range(1, (clients + 1) // 2):
+        plain = ordered[cut : clients - cut].mean(0)
+        torch.testing.assert_close(Trimmed(Mean(), cut / clients).combine(updates, shares)["a"], plain)
+    middle = (ordered[(clients - 1) // 2] + ordered[clients // 2]) / 2
+    torch.testing.assert_close(Trimmed(Mean(), 0.5).combine(updates, shares)["a"], middle, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("size", [1e3, 1e30])
+def test_one_client_of_five_cannot_move_them_far(size: float) -> None:
+    honest = torch.randn(4, 200, generator=generator(0, "updates")) + 1.0
+    hostile = size * torch.randn(200, generator=generator(1, "updates"))
+    updates, shares = {"a": torch.cat([honest, hostile[None]])}, torch.full((5,), 0.2)
+    low, high = honest.amin(0), honest.amax(0)
+    for share in (0.2, 0.4, 0.5):
+        found = Trimmed(Mean(), share).combine(updates, shares)["a"]
+        assert bool(((found >= low - 1e-5) & (found <= high + 1e-5)).all())
+    moved = Clipped(Mean(), 1.0).combine(updates, shares)["a"] - honest.sum(0) / 5
+    longest = honest.norm(dim=1).amax()
+    assert float(moved.norm()) < 0.5 * float(longest) and torch.isfinite(moved).all()
+    assert float((Mean().combine(updates, shares)["a"] - honest.sum(0) / 5).norm()) > 100 * float(longest)

@@ -83,6 +83,9 @@ CASES = {
         FedAvg, reference.AgreeingFedAvg, {"local_steps": 2}, {"agreement": 0.7}, {"agreement": 0.3}
     ),
     "fedavg_matched": Case(FedAvg, reference.MatchedFedAvg, {"local_steps": 2}, {"matching": 0.5}, {"matching": 0.9}),
+    "fedavg_trimmed": Case(FedAvg, reference.TrimmedFedAvg, {"local_steps": 2}, {"trimming": 0.3}, {"trimming": 0.2}),
+    "fedavg_median": Case(FedAvg, reference.TrimmedFedAvg, {"local_steps": 2}, {"trimming": 0.5}, {"trimming": 0.5}),
+    "fedavg_clipped": Case(FedAvg, reference.ClippedFedAvg, {"local_steps": 2}, {"clipping": 0.9}, {"clipping": 1.2}),
     "fedavg_cooled": Case(FedAvg, reference.CooledFedAvg, {"local_steps": 2, "cooling": 5}, {}, {}),
     "perinvfl_cooled": Case(
         PerInvFL,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from perinvfl.algorithms.base import Upload
 from perinvfl.core.tree import Params
-from perinvfl.flower import codec
+from perinvfl.flower import codec, limits
 from perinvfl.flower.adapter.messages import (
     Array,
     ArrayRecord,
@@ -98,7 +98,7 @@ def test_what_cannot_be_true_is_refused_by_name(says: str) -> None:
 
 
 def test_samples_that_cannot_be() -> None:
-    for samples in (0, -5):
+    for samples in (0, -5, 2**63 - 1):
         with pytest.raises(Rejected, match="samples"):
             codec.decode_upload(codec.encode_upload(upload(), True, samples), NU, 1e6, {"risk", "samples"})
 
@@ -125,16 +125,23 @@ def test_a_site_refuses_a_model_that_is_not_finite() -> None:
 
 def test_scores() -> None:
     good = codec.encode_table({"personal": {"0.1": 0.5}, "global": {"0.1": 1}})
-    assert codec.decode_scores(good, ["personal", "global"], ["0.1"], [])["personal"] == {"0.1": 0.5}
-    for bad in ({}, {"personal": 3}, {"personal": {"0.1": "x"}}, {"personal": {"0.1": -1}}, {"personal": {"0.2": 1}}):
+    assert codec.decode_scores(good, ["personal", "global"], ["0.1"], {}, 1.0)["personal"] == {"0.1": 0.5}
+    bad: list[dict[str, Any]] = [{}, {"personal": 3}, {"personal": {"0.2": 1}}]
+    for score in ("x", -1, True, None, math.inf, -math.inf, 1e15, 1.5, 10**400):
+        bad.append({"personal": {"0.1": score}})
+    for table in bad:
         with pytest.raises(Rejected):
-            codec.decode_scores(codec.encode_table(bad), ["personal"], ["0.1"], [])
+            codec.decode_scores(codec.encode_table(table), ["personal"], ["0.1"], {}, 1.0)
+    error = codec.encode_table({"global": {"a": 1e15}})
+    with pytest.raises(Rejected, match=r"has 1000000000000000\.0 as the score of a"):
+        codec.decode_scores(error, ["global"], ["a"], {}, codec.largest_score("regression"))
     grouped = {"personal": {"0.1": 0.5}, "personal groups": {"0.1": [3, 0, 2, 1]}}
-    assert codec.decode_scores(codec.encode_table(grouped), ["personal"], ["0.1"], ["0.1"]) == grouped
-    for counts in ({}, {"0.1": 3}, {"0.1": ["x"]}, {"0.1": [-1]}, {"0.1": [float("inf")]}):
+    there: dict[str, list[float]] = {"0.1": [3, 1, 4, 1]}
+    assert codec.decode_scores(codec.encode_table(grouped), ["personal"], ["0.1"], there, 1.0) == grouped
+    for counts in ({}, {"0.1": 3}, {"0.1": ["x"]}, {"0.1": [-1]}, {"0.1": [math.inf]}, {"0.1": [4, 0, 0, 0]}):
         with pytest.raises(Rejected):
-            table = codec.encode_table(grouped | {"personal groups": counts})
-            codec.decode_scores(table, ["personal"], ["0.1"], ["0.1"])
+            spoiled_counts = codec.encode_table(grouped | {"personal groups": counts})
+            codec.decode_scores(spoiled_counts, ["personal"], ["0.1"], there, 1.0)
     with pytest.raises(Rejected, match="not a table"):
         codec.decode_table(RecordDict())
 
@@ -156,6 +163,18 @@ def test_introductions() -> None:
         {"batch_fits": 1},
         {"groups": {"counts": {"a": [1, -1]}, "majority": 0}},
         {"groups": {"counts": {"b": [1]}, "majority": 0}},
+        {"groups": {"counts": {"a": [0, 0]}, "majority": 0}},
+        {"groups": {"counts": {"a": [1, 2**63]}, "majority": 0}},
+        {"contexts": 10**9},
+        {"contexts": True},
+        {"outputs": 2**63 - 1},
+        {"shape": [2**31, 2**31]},
+        {"shape": [1] * 100},
+        {"shape": [10**4000]},
+        {"tests": ["a", "a"]},
+        {"tests": ["a", "x" * 1000], "cases": ["a", "x" * 1000]},
+        {"tests": ["a", "\x1b[2J"], "cases": ["a", "\x1b[2J"]},
+        {"constant": {"a": math.inf}, "more": 1},
     )
     for change in changes:
         with pytest.raises(Rejected, match="does not describe its data"):
@@ -179,3 +198,40 @@ def test_statistics_and_facts() -> None:
     for change in [*wrong, {"views": [0, 1]}]:
         with pytest.raises(Rejected, match="what it found"):
             codec.decode_facts(codec.encode_table(good | change))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"a":' * 500 + "1" + "}" * 500,
+        '{"a": ' + "1" * 5000 + "}",
+        "{" + " " * 2**23 + "}",
+        "[1]",
+        "",
+        "x",
+    ],
+)
+def test_a_table_that_is_too_deep_or_too_long_or_none(text: str) -> None:
+    content = RecordDict({codec.NUMBERS: ConfigRecord({"table": text})})
+    for decode in (codec.decode_table, codec.decode_facts, lambda c: codec.decode_introduction(c, True)):
+        with pytest.raises(Rejected):
+            decode(content)
+    task = RecordDict({codec.TASK: ConfigRecord({"assignment": text, "layout": text})})
+    with pytest.raises(Rejected, match="is not an assignment"):
+        codec.decode_assignment(task)
+
+
+def test_scores_of_a_constant_that_cannot_be() -> None:
+    good: dict[str, Any] = {"shape": [6], "task": "binary", "outputs": 1, "contexts": 2, "tests": ["a"]}
+    good |= {"cases": ["a"], "spectrum": ["a"], "batch_fits": True}
+    for constant in ({"a": math.inf}, {"a": 1e15}, {"a": -1}, {"a": [0.5]}, {"a": 0.5, "<b>": 0.5}, [0.5], {}):
+        with pytest.raises(Rejected, match="does not describe its data"):
+            codec.decode_introduction(codec.encode_table(good | {"constant": constant}), scores=True)
+
+
+def test_a_reason_of_any_length_becomes_one_line() -> None:
+    hostile = "\x1b[31m" + "a\nb" * 100_000
+    line = limits.readable(hostile)
+    assert len(line) == limits.LONGEST_REASON and line.isprintable() and line.endswith(" ...")
+    assert limits.readable("glucose [mg/dl] [/b]") == "glucose [mg/dl] [/b]"

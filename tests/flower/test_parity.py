@@ -27,7 +27,7 @@ CHOICES: dict[str, list[str]] = {
     "model": ["mlp", "resnet group", "resnet batch", "module"],
     "contexts": ["given", "judge", "balance", "discount", "soft", "xrm", "again", "aligned"],
     "images": ["as they are", "crop", "flip", "middle"],
-    "aggregation": ["mean", "agreement", "matching", "both"],
+    "aggregation": ["mean", "agreement", "matching", "both", "trimming", "median", "clipping"],
     "weights": ["uniform", "samples"],
     "fraction": ["all", "some"],
     "batches": ["full", "mini"],
@@ -96,7 +96,8 @@ CONTEXTS: dict[str, dict[str, Any]] = {
     "aligned": {**REFERENCE, "use": "discount", "align": "rotations and flips"},
 }
 AGGREGATION: dict[str, dict[str, Any]] = {"mean": {}, "agreement": {"agreement": 0.6}, "matching": {"matching": 0.5},
-               "both": {"agreement": 0.6, "matching": 0.5}}  # fmt: skip
+               "both": {"agreement": 0.6, "matching": 0.5}, "trimming": {"trimming": 0.3, "agreement": 0.6},
+               "median": {"trimming": 0.5}, "clipping": {"clipping": 0.9, "trimming": 0.2}}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -103,7 +103,7 @@ def test_the_view_is_the_one_that_a_slow_comparison_finds() -> None:
     found = prepared(given, 3, how, MODEL, LOOP).views
     split = prepared(given, 3, dataclasses.replace(how, align="nothing"), MODEL, LOOP)
     first = dataclasses.replace(split.share_of(0), tests={}, validation=None, inferred={})
-    pilot = Simulation([reference_algorithm(how)], [first], [3], LOOP, MODEL)
+    pilot = Simulation([reference_algorithm(how, FedAvg())], [first], [3], LOOP, MODEL)
     for _ in range(3):
         pilot.round()
     model = {name: leaf[0] for name, leaf in pilot.server.params.items()}

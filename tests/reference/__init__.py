@@ -5,7 +5,7 @@ differentiated by autograd, the IRM penalty through a dummy classifier w and a s
 torch.optim; the server averages models, not steps.
 """
 
-from tests.reference.aggregation import AgreeingFedAvg, MatchedFedAvg
+from tests.reference.aggregation import AgreeingFedAvg, ClippedFedAvg, MatchedFedAvg, TrimmedFedAvg
 from tests.reference.invariant import IRM, IRMFT, GroupDRO, GroupDROContexts, IRMContexts, Scheduled, VREx
 from tests.reference.losses import context_risks, irm_loss, irm_penalty, mean_loss, predict, risk, scale_gradient
 from tests.reference.networks import (
@@ -38,6 +38,7 @@ __all__ = [
     "AgreeingFedAvg",
     "Alone",
     "Batch",
+    "ClippedFedAvg",
     "CooledFedAvg",
     "CooledPerInvFL",
     "Ditto",
@@ -58,6 +59,7 @@ __all__ = [
     "Personalized",
     "Samples",
     "Scheduled",
+    "TrimmedFedAvg",
     "VREx",
     "context_risks",
     "descend",

@@ -1,5 +1,7 @@
 """Other ways to put the clients' moves together."""
 
+import statistics
+
 import torch
 from torch import Tensor, nn
 
@@ -43,3 +45,34 @@ class MatchedFedAvg(FedAvg):
     def mixed(self, logs: list[float], moves: list[Tensor]) -> Tensor:
         weights = torch.softmax(torch.tensor(logs, dtype=torch.float64), 0).tolist()
         return super().together(moves, weights)
+
+
+class TrimmedFedAvg(FedAvg):
+    """In each coordinate, the clients' numbers in order: those within κ of either end are left out."""
+
+    def together(self, moves: list[Tensor], shares: list[float]) -> Tensor:
+        columns = torch.stack([move.flatten() for move in moves], 1).tolist()
+        made = [self.middle(sorted(zip(column, shares, strict=True))) for column in columns]
+        return torch.tensor(made, dtype=moves[0].dtype).view(moves[0].shape)
+
+    def middle(self, pairs: list[tuple[float, float]]) -> float:
+        least, place, total, counted = self.set.trimming, 0.0, 0.0, 0.0
+        for number, share in pairs:
+            if least < 0.5:
+                inside = max(0.0, min(place + share, 1 - least) - max(place, least))
+            else:
+                inside = float(place < 0.5 + 1e-6 and place + share > 0.5 - 1e-6)
+            total, counted, place = total + inside * number, counted + inside, place + share
+        return total / counted
+
+
+class ClippedFedAvg(FedAvg):
+    """A client's whole move is shortened to c times the median of the lengths."""
+
+    def shares(self, participants: list[int], shares: list[float]) -> list[float]:
+        def flat(model: nn.Module) -> Tensor:
+            return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+        lengths = [float((flat(self.local[i]) - flat(self.nu)).norm()) for i in participants]
+        bound = self.set.clipping * statistics.median(lengths)
+        return [share * min(1.0, bound / length) for share, length in zip(shares, lengths, strict=True)]

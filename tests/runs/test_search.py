@@ -175,6 +175,8 @@ def test_later_settings_name_a_run_only_where_they_are_set() -> None:
         "cooling",
         "agreement",
         "matching",
+        "trimming",
+        "clipping",
     }
 
     def asked(**algorithm: Any) -> Any:

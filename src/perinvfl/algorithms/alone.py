@@ -19,7 +19,10 @@ class Alone(Algorithm):
     paper: ClassVar[str] = "-"
     has_global: ClassVar[bool] = False
     has_personal: ClassVar[bool] = True
-    unused: ClassVar[tuple[str, ...]] = ("server_learning_rate", "server_optimizer", "cooling", "agreement", "matching")
+    unused: ClassVar[tuple[str, ...]] = (
+        *("server_learning_rate", "server_optimizer", "cooling"),
+        *("agreement", "matching", "trimming", "clipping"),
+    )
 
     def init_client(self, params: Params, contexts: int) -> ClientState:
         return super().init_client(params, contexts)._replace(personal=tree.map(torch.clone, params))

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from perinvfl.algorithms.aggregation import Aggregation, Masked, Matched, Mean
+from perinvfl.algorithms.aggregation import Aggregation, Clipped, Masked, Matched, Mean, Trimmed
 from perinvfl.algorithms.local_steps import LocalSteps
 from perinvfl.algorithms.messages import Broadcast, ClientState, ServerState, Upload, WithheldRisks
 from perinvfl.core import optimizers, tree
@@ -24,6 +24,11 @@ from perinvfl.learning import risks
 from perinvfl.learning.problem import Batches, Descent, FeatureObjective, Number, Objective, Problem
 
 ADAM_RATES = LogUniform(3e-4, 1e-2)
+
+
+def is_set(number: float | Tensor) -> bool:
+    """Whether a number that 0 turns off is on; a tensor in a batched sweep, where some trial sets it."""
+    return isinstance(number, Tensor) or bool(number)
 
 
 def by_optimizer(field: str) -> By:
@@ -79,6 +84,20 @@ class Algorithm:
         0.0,
         "radius around the mean update, in its lengths, within which the server takes the update that the client it "
         "suits least gains most from (FedOMG, κ); 0: the mean",
+        least=0,
+        later=True,
+    )
+    trimming: float = hyper(
+        0.0,
+        "share of the clients that is left out at either end of each coordinate of the update: the trimmed mean, and "
+        "at 0.5 the median; 0: the mean",
+        least=0,
+        most=0.5,
+        later=True,
+    )
+    clipping: float = hyper(
+        0.0,
+        "an update that is longer than this many times the median of the clients' is shortened to that; 0: none is",
         least=0,
         later=True,
     )
@@ -142,12 +161,15 @@ class Algorithm:
 
     def aggregation(self) -> Aggregation:
         """How the clients' updates become one."""
-        # A number may be a tensor in a batched sweep, and then some trial sets it.
         chosen: Aggregation = Mean()
-        if isinstance(self.matching, Tensor) or self.matching:
+        if is_set(self.matching):
             chosen = Matched(self.matching)
-        if isinstance(self.agreement, Tensor) or self.agreement:
+        if is_set(self.trimming):
+            chosen = Trimmed(chosen, self.trimming)
+        if is_set(self.agreement):
             chosen = Masked(chosen, self.agreement)
+        if is_set(self.clipping):
+            chosen = Clipped(chosen, self.clipping)
         return chosen
 
     def server_round(self, server: ServerState, update: Params, risks: Tensor, clients: Tensor) -> ServerState:
@@ -209,7 +231,9 @@ class Algorithm:
         return self
 
     def check(self, where: str) -> None:
-        """Refuse settings that cannot work."""
+        """Refuse settings that cannot work; a subclass that refuses more calls this one too."""
+        if self.trimming and self.matching:
+            raise UserError(f"{where}.trimming and {where}.matching each replace the mean; leave one of the two out.")
 
 
 def erm(problem: Problem, weight: Number = 1.0) -> Objective:

@@ -39,4 +39,5 @@ class Ditto(Personal):
         return upload, state._replace(personal=v, personal_moments=v_moments, moments=moments)
 
     def check(self, where: str) -> None:
+        super().check(where)
         self.check_pull(where, "pull", self.pull, factor=1.0)

@@ -26,4 +26,5 @@ class IRML2(PerInvFL):
         return 1.0  # no λ in the personal loss, so nothing to divide by
 
     def check(self, where: str) -> None:
+        super().check(where)
         self.check_pull(where, "beta", self.beta, factor=2.0)

@@ -102,6 +102,7 @@ class Algorithm1(Personal, Penalized, GroupWeighted):
         return 1.0 if self.invariance == "groupdro" else super().loss_scale(round)
 
     def check(self, where: str) -> None:
+        super().check(where)
         divided = self.rescale and self.warmup_rounds == 0 and self.invariance == "irm"
         scale = max(1.0, self.penalty_weight) if divided else 1.0
         self.check_pull(where, "beta", self.beta, factor=2.0, scale=scale)

@@ -58,4 +58,5 @@ class PFedMe(Personal):
         return steps.upload(), state._replace(personal=theta, moments=steps.moments)
 
     def check(self, where: str) -> None:
+        super().check(where)
         self.check_pull(where, "pull", self.pull, factor=1.0)

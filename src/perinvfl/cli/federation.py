@@ -183,13 +183,14 @@ def _train_at_sites(
     _silence_flower()
     connection = run_process.connect(server)
     by_key = {server.public_key(site): client for client, site in enumerate(server.sites)}
-    with run_process.running(connection) as grid, LiveDeployment(console) as live:
+    live = LiveDeployment(console)
+    progress: Progress = live if console.is_terminal else Lines(lambda line: print(line, flush=True))
+    with run_process.running(connection, settings.server_patience, progress.server_away) as grid, live:
 
         def whereabouts() -> dict[int, int]:
             return {by_key[node.public_key]: node.node_id for node in grid.get_nodes() if node.public_key in by_key}
 
         transport = GridTransport(grid, whereabouts, settings.poll)
-        progress: Progress = live if console.is_terminal else Lines(lambda line: print(line, flush=True))
         try:
             for order, trial in enumerate(experiment.trials):
                 rounds.Rounds(

@@ -8,6 +8,8 @@ from typing import Any
 from perinvfl.data.federation import Task
 from perinvfl.engine.problems import check_batch_size
 from perinvfl.errors import UserError
+from perinvfl.flower.codec import AGREED
+from perinvfl.flower.limits import LONGEST_NAME, readable
 from perinvfl.learning.training import Training
 
 
@@ -43,13 +45,17 @@ def agree(
 ) -> RunAgreement:
     """From what every site tells about its data; refuses what does not fit together."""
     first = descriptions[0]
-    for key in ("shape", "task", "outputs", "tests", "cases"):
-        for client, other in enumerate(descriptions):
+    for client, other in enumerate(descriptions):
+        for key in AGREED:
             if other[key] != first[key]:
+                here, there = (readable(site[key], LONGEST_NAME) for site in (first, other))
                 raise UserError(
-                    f"The sites do not fit together: {key} is {first[key]} at {sites[0]} and {other[key]} at "
-                    f"{sites[client]}."
+                    f"The sites do not fit together: {key} is {here} at {sites[0]} and {there} at {sites[client]}."
                 )
+        if _group_sizes(other) != _group_sizes(first):
+            raise UserError(
+                f"The sites do not fit together: the tests at {sites[client]} have other groups than at {sites[0]}."
+            )
     check_batch_size(training, any(site["batch_fits"] for site in descriptions))
     lists = {key: tuple(first[key]) for key in ("shape", "tests", "cases", "spectrum")}
     contexts = max(site["contexts"] for site in descriptions)
@@ -57,6 +63,12 @@ def agree(
     return RunAgreement(
         run, task=first["task"], outputs=first["outputs"], contexts=contexts, groups=groups, fitted=fitted, **lists
     )
+
+
+def _group_sizes(description: dict[str, Any]) -> dict[str, int] | None:
+    """How many groups each test case has; None where tests have none."""
+    groups = description.get("groups")
+    return None if groups is None else {case: len(row) for case, row in groups["counts"].items()}
 
 
 def stacked_groups(descriptions: list[dict[str, Any]]) -> dict[str, Any]:

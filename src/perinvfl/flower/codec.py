@@ -7,6 +7,7 @@ norm that can be true, and nothing besides. What is wrong with it is said in wor
 import dataclasses
 import json
 import math
+import operator
 from typing import Any
 
 import numpy
@@ -15,7 +16,7 @@ import torch
 from perinvfl.algorithms.messages import Upload
 from perinvfl.core.tree import Params
 from perinvfl.errors import UserError
-from perinvfl.flower import privacy
+from perinvfl.flower import limits, privacy
 from perinvfl.flower.adapter.messages import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from perinvfl.flower.assignment import Assignment
 from perinvfl.preparation.facts import are_facts
@@ -23,6 +24,7 @@ from perinvfl.preparation.facts import are_facts
 MODEL, TASK, UPDATE, NUMBERS, FLAT = "model", "task", "update", "numbers", "flat"
 RAW = "float32"  # how the numbers of an array are stored: as they are in memory, little-endian
 SITE_FAILED = 100  # the code of an error that a site reports about itself
+AGREED = ("shape", "task", "outputs", "tests", "cases")  # what of a site's description must be alike at all
 
 
 class Rejected(Exception):
@@ -43,9 +45,9 @@ def decode_params(record: ArrayRecord, like: Params) -> Params:
     array = record[FLAT]
     count = sum(leaf.numel() for leaf in like.values())
     if array.stype != RAW or array.dtype != "float32":
-        raise Rejected(f"has numbers of type {array.dtype} ({array.stype})")
+        raise Rejected(f"has numbers of type {_short(array.dtype)} ({_short(array.stype)})")
     if tuple(array.shape) != (count,):
-        raise Rejected(f"has the shape {list(array.shape)} instead of {[count]}")
+        raise Rejected(f"has the shape {_short(list(array.shape))} instead of {[count]}")
     if len(array.data) != 4 * count:
         raise Rejected(f"has {len(array.data)} bytes for {count} numbers")
     flat = torch.from_numpy(numpy.frombuffer(array.data, dtype="<f4").copy())
@@ -75,13 +77,13 @@ def decode_assignment(content: RecordDict) -> tuple[Assignment, Params, ConfigRe
     """What a site is asked; {} where no model came along."""
     try:
         task = content.config_records[TASK]
-        fields = json.loads(str(task["assignment"]))
+        fields = limits.read_json(task["assignment"])
         fields["noise"] = None if fields["noise"] is None else tuple(fields["noise"])
         assignment = Assignment(**fields)
-        layout = json.loads(str(task["layout"]))
+        layout = limits.read_json(task["layout"])
         like = {name: torch.empty(shape, device="meta") for name, shape in layout.items()}
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise Rejected(f"is not an assignment ({error})") from None
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
+        raise Rejected(f"is not an assignment ({limits.readable(error)})") from None
     if MODEL not in content.array_records:
         return assignment, {}, task
     return assignment, decode_params(content.array_records[MODEL], like), task
@@ -110,12 +112,21 @@ def decode_upload(
     if length > largest:
         raise Rejected(f"has the norm {length:.3g}, more than {largest:g}")
     risk = numbers.pop("risk", math.nan)
-    if "risk" in asked_for and not (isinstance(risk, float | int) and math.isfinite(risk)):
-        raise Rejected("has a risk that is NaN or infinite")
-    samples = numbers.get("samples", 1)
-    if not isinstance(samples, int) or samples < 1:
-        raise Rejected(f"says that it stands for {samples} samples")
+    if "risk" in asked_for:
+        check_risk(risk)
+    check_samples(numbers.get("samples", 1))
     return Upload(update, torch.tensor(float(risk))), numbers
+
+
+def check_risk(risk: Any) -> None:
+    if not limits.is_number(risk):
+        known = isinstance(risk, float | int) and math.isfinite(risk)
+        raise Rejected(f"has the risk {risk:.3g}" if known else "has a risk that is NaN or infinite")
+
+
+def check_samples(samples: Any) -> None:
+    if not limits.is_whole(samples, 1, limits.MOST_SAMPLES):
+        raise Rejected(f"says that it stands for {_short(samples)} samples")
 
 
 def encode_statistics(statistics: Params, samples: int | None) -> RecordDict:
@@ -131,9 +142,10 @@ def decode_statistics(content: RecordDict, like: Params, samples: bool) -> tuple
     statistics = decode_params(content.array_records[UPDATE], like)
     if any(name.endswith("running_var") and bool((leaf < 0).any()) for name, leaf in statistics.items()):
         raise Rejected("has a variance below zero")
-    count = content.metric_records[NUMBERS].get("samples", 1 if not samples else None)
-    if not isinstance(count, int) or count < 1:
-        raise Rejected(f"says that it stands for {count} samples")
+    if any(bool((leaf.abs() > limits.LARGEST_NUMBER).any()) for leaf in statistics.values()):
+        raise Rejected(f"has a statistic larger than {limits.LARGEST_NUMBER:g}")
+    count: Any = content.metric_records[NUMBERS].get("samples", 1 if not samples else None)
+    check_samples(count)
     return statistics, count
 
 
@@ -144,7 +156,7 @@ def encode_table(table: dict[str, Any]) -> RecordDict:
 
 def decode_table(content: RecordDict) -> dict[str, Any]:
     try:
-        table = json.loads(str(content.config_records[NUMBERS]["table"]))
+        table = limits.read_json(content.config_records[NUMBERS]["table"])
     except (KeyError, ValueError):
         raise Rejected("is not a table of numbers") from None
     if not isinstance(table, dict):
@@ -163,37 +175,58 @@ def decode_facts(content: RecordDict) -> dict[str, Any]:
 def decode_introduction(content: RecordDict, scores: bool) -> dict[str, Any]:
     """What a site tells about its data when a run begins."""
     table = decode_table(content)
-    lists = {"shape": int, "tests": str, "cases": str, "spectrum": str}
     sound = (
-        all(isinstance(table.get(key), list) for key in lists)
-        and all(isinstance(item, kind) for key, kind in lists.items() for item in table[key])
+        limits.is_shape(table.get("shape"))
+        and all(limits.are_texts(table.get(key), limits.MOST_CASES) for key in ("tests", "cases", "spectrum"))
         and table.get("task") in ("binary", "multiclass", "regression")
-        and all(type(table.get(key)) is int and table[key] >= 1 for key in ("outputs", "contexts"))
+        and limits.is_whole(table.get("outputs"), 1, limits.MOST_OUTPUTS)
+        and limits.is_whole(table.get("contexts"), 1, limits.MOST_CONTEXTS)
         and isinstance(table.get("batch_fits"), bool)
         and set(table["spectrum"]) <= set(table["tests"]) <= set(table["cases"])
-        and (not scores or (isinstance(table.get("constant"), dict) and set(table["constant"]) >= set(table["tests"])))
+        and (not scores or _sound_constant(table.get("constant"), table))
         and ("groups" not in table or _sound_groups(table["groups"], table["tests"]))
+        and set(table) <= {*AGREED, "contexts", "spectrum", "batch_fits", "constant", "groups"}
     )
     if not sound:
         raise Rejected("does not describe its data")
     return table
 
 
+def _sound_constant(constant: Any, table: dict[str, Any]) -> bool:
+    """The score of a constant answer on every test case, and perhaps on what is held out."""
+    most = largest_score(table["task"])
+    return (
+        isinstance(constant, dict)
+        and set(table["tests"]) <= set(constant) <= {*table["cases"], "validation"}
+        and all(limits.is_score(score, most) for score in constant.values())
+    )
+
+
+def largest_score(task: str) -> float:
+    """Accuracies are shares; a squared error may be large."""
+    return limits.LARGEST_NUMBER if task == "regression" else 1.0
+
+
 def _sound_groups(groups: Any, tests: list[str]) -> bool:
     """{"counts": {test: [number, ...]}, "majority": number}"""
-    if not isinstance(groups, dict) or set(groups) != {"counts", "majority"} or type(groups["majority"]) is not int:
+    if not isinstance(groups, dict) or set(groups) != {"counts", "majority"}:
         return False
-    counts = groups["counts"]
-    return isinstance(counts, dict) and set(counts) <= set(tests) and all(map(_counts, counts.values()))
+    counts, most = groups["counts"], limits.MOST_GROUPS
+    return (
+        limits.is_whole(groups["majority"], 0, most)
+        and isinstance(counts, dict)
+        and set(counts) <= set(tests)
+        and all(limits.are_counts(row) and len(row) % 2 == 0 and sum(row) > 0 for row in counts.values())
+    )
 
 
-def _counts(row: Any) -> bool:
-    whole = isinstance(row, list) and all(type(count) in (int, float) for count in row)
-    return whole and all(math.isfinite(count) and count >= 0 for count in row)
+def decode_scores(
+    content: RecordDict, kinds: list[str], cases: list[str], grouped: dict[str, list[float]], largest: float
+) -> dict[str, Any]:
+    """Accuracies (errors, for regression) by model and test case; of tests with groups, right answers by group.
 
-
-def decode_scores(content: RecordDict, kinds: list[str], cases: list[str], grouped: list[str]) -> dict[str, Any]:
-    """Accuracies (errors, for regression) by model and test case; of tests with groups, right answers by group."""
+    grouped: how many samples each group of those tests has at this site; largest: of a score.
+    """
     table = decode_table(content)
     expected = {kind: set(cases) for kind in kinds}
     if grouped:
@@ -204,19 +237,21 @@ def decode_scores(content: RecordDict, kinds: list[str], cases: list[str], group
     if not shaped:
         raise Rejected("does not have one number for each model and test case")
     for kind in kinds if grouped else ():
-        if not all(map(_counts, table[f"{kind} groups"].values())):
-            raise Rejected("has counts of right answers that cannot be")
+        for case, row in table[f"{kind} groups"].items():
+            there = grouped[case]
+            if not limits.are_counts(row) or len(row) != len(there) or any(map(operator.gt, row, there)):
+                raise Rejected("has counts of right answers that cannot be")
     for kind in kinds:
         for case, score in table[kind].items():
-            if isinstance(score, bool) or not isinstance(score, float | int) or score < 0:  # NaN passes
-                raise Rejected(f"has {score!r} as the score of {case}")
+            if not limits.is_score(score, largest):
+                raise Rejected(f"has {_short(repr(score))} as the score of {case}")
     return table
 
 
 def failure(message: Message, why: Exception) -> Message:
     """A site's answer when it cannot do what it is asked: what went wrong, and nothing of its data."""
     words = str(why) if isinstance(why, UserError) else f"{type(why).__name__}: {why}"
-    return Message(Error(SITE_FAILED, words[:500]), reply_to=message)
+    return Message(Error(SITE_FAILED, limits.readable(words)), reply_to=message)
 
 
 def size(content: RecordDict) -> int:
@@ -226,4 +261,8 @@ def size(content: RecordDict) -> int:
 
 def _few(names: Any) -> str:
     listed = list(names)
-    return ", ".join(map(str, listed[:4])) + (", ..." if len(listed) > 4 else "") or "none"
+    return ", ".join(map(_short, listed[:4])) + (", ..." if len(listed) > 4 else "") or "none"
+
+
+def _short(value: Any) -> str:
+    return limits.readable(value, 60)

@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 
 from perinvfl.algorithms.aggregation import Mean
+from perinvfl.core.tree import Params
 from perinvfl.data.own.fitted import Fitted
 from perinvfl.data.own.sites import SitesSettings
 from perinvfl.data.own.sums import Offer, Plan, agree_columns, fit_sums, read_offers, with_bounds
 from perinvfl.errors import UserError
-from perinvfl.flower import codec
+from perinvfl.flower import codec, limits
 from perinvfl.flower.adapter.messages import RecordDict
 from perinvfl.flower.codec import Rejected
 from perinvfl.flower.gathering import Gathered, Gatherer
@@ -46,9 +47,24 @@ def fit_columns(rounds: ServerRun) -> tuple[Fitted, dict[str, Any]] | None:
 
 def _decode_offers(answer: RecordDict) -> tuple[Offer, ...]:
     try:
-        return read_offers(codec.decode_table(answer)["columns"])
+        offers = read_offers(codec.decode_table(answer)["columns"])
     except (KeyError, TypeError, ValueError):
         raise Rejected("does not describe its columns") from None
+    names, levels = [one.name for one in offers], [level for one in offers for level in one.levels]
+    if not limits.are_texts(names, limits.MOST_COLUMNS):
+        raise Rejected(f"has columns without a name of at most {limits.LONGEST_NAME} characters that is its own")
+    if len(levels) > limits.MOST_LEVELS or not all(limits.are_texts(list(one.levels), len(levels)) for one in offers):
+        raise Rejected(
+            f"has more than {limits.MOST_LEVELS} levels in its columns, or one of more than {limits.LONGEST_NAME} "
+            "characters"
+        )
+    return offers
+
+
+def _check_words(sums: Params) -> None:
+    """Whole numbers travel in words, each from 0 and below 1."""
+    if any(bool(((leaf < 0) | (leaf >= 1)).any()) for leaf in sums.values()):
+        raise Rejected("has sums that cannot be")
 
 
 def _sum(rounds: ServerRun, plan: Plan) -> Tensor:
@@ -57,7 +73,7 @@ def _sum(rounds: ServerRun, plan: Plan) -> Tensor:
         return torch.zeros(0, dtype=torch.int64)
     nu = encode_sums(torch.zeros(plan.size, dtype=torch.int64))
     wait, number = rounds.patience.begin(), int(bool(plan.bounds))
-    gatherer = Gatherer(rounds.transport, rounds.settings, "uniform", Mean(), nu)
+    gatherer = Gatherer(rounds.transport, rounds.settings, "uniform", Mean(), nu, _check_words)
     while True:
         online = rounds.transport.online()
         gathered: Gathered | None = None

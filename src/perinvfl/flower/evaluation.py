@@ -1,5 +1,6 @@
 """Evaluation across machines: sites measure the models on their own test cases and tell numbers."""
 
+import math
 from typing import Any
 
 import torch
@@ -7,6 +8,7 @@ import torch
 from perinvfl.core import tree
 from perinvfl.core.tree import Params
 from perinvfl.engine import draws
+from perinvfl.errors import UserError
 from perinvfl.flower import codec
 from perinvfl.flower.adapter.messages import MessageType
 from perinvfl.flower.codec import Rejected
@@ -20,26 +22,19 @@ def is_asked_for(rounds: ServerRun) -> bool:
     return rounds.settings.evaluate and bool(rounds.agreement.tests)
 
 
-def evaluate(rounds: ServerRun, wait: bool) -> None:
-    """wait: the last evaluation waits for every site, as the table needs them all."""
+def evaluate(rounds: ServerRun, last: bool) -> None:
+    """The last evaluation waits a while for sites that are away: the table shows it."""
     kinds = [kind for kind in ("personal", "global") if getattr(rounds.phase.algorithm, f"has_{kind}")]
-    cases, grouped = list(rounds.agreement.cases), list(rounds.agreement.groups.get("counts", {}))
-    scores: dict[int, dict[str, Any]] = {}
-    answers = rounds.ask_everyone(MessageType.EVALUATE, wait, shared_model(rounds, wait))
-    for client, answer in answers.items():
-        try:
-            if isinstance(answer, Rejected):
-                raise answer
-            scores[client] = codec.decode_scores(answer, kinds, cases, grouped)
-        except Rejected as rejected:
-            rounds.leave_out(client, rounds.done - 1, f"evaluation {rejected}")
+    wait = rounds.settings.last_patience if last else 0.0
+    scores = _ask_scores(rounds, kinds, wait)
     if not scores:
+        if last:
+            raise UserError(
+                f"No site answered the last evaluation within {wait:g} s; start the sites with `perinvfl federation "
+                "join`, then resume with --resume."
+            )
         return
-    present = sorted(scores)
-    measured = {
-        kind: {case: [scores[client][kind][case] for client in present] for case in scores[present[0]][kind]}
-        for kind in scores[present[0]]
-    }
+    measured = _by_case(rounds, scores)
     risks = [rounds.books.risks[client] for client in rounds.participants(rounds.done - 1)]
     missing = [rounds.sites[client] for client in range(rounds.clients) if client not in scores]
     further: dict[str, Any] = {"absent": missing} if missing else balanced(rounds, measured, kinds[0])
@@ -50,12 +45,44 @@ def evaluate(rounds: ServerRun, wait: bool) -> None:
     rounds.progress.evaluated([rounds.trial], rounds.done, sum(known) / len(known) if known else None)
 
 
+def _ask_scores(rounds: ServerRun, kinds: list[str], wait: float) -> dict[int, dict[str, Any]]:
+    """What each site measured; who tells what cannot be is left out."""
+    cases, counts = list(rounds.agreement.cases), rounds.agreement.groups.get("counts", {})
+    largest = codec.largest_score(rounds.agreement.task)
+    scores: dict[int, dict[str, Any]] = {}
+    answers = rounds.ask_everyone(MessageType.EVALUATE, wait, shared_model(rounds, wait))
+    for client, answer in sorted(answers.items()):
+        try:
+            if isinstance(answer, Rejected):
+                raise answer
+            own = {case: rows[client] for case, rows in counts.items()}
+            scores[client] = codec.decode_scores(answer, kinds, cases, own, largest)
+        except Rejected as rejected:
+            rounds.leave_out(client, rounds.done - 1, f"evaluation {rejected}")
+    return scores
+
+
+def _by_case(rounds: ServerRun, scores: dict[int, dict[str, Any]]) -> dict[str, dict[str, list[Any]]]:
+    """By kind of model and test case, one entry per site: NaN, or no count at all, where a site is missing."""
+    table = next(iter(scores.values()))
+    return {
+        kind: {
+            case: [
+                scores[client][kind][case] if client in scores else [] if kind.endswith("groups") else math.nan
+                for client in range(rounds.clients)
+            ]
+            for case in table[kind]
+        }
+        for kind in table
+    }
+
+
 def balanced(rounds: ServerRun, measured: dict[str, Any], lead: str) -> dict[str, Any]:
     """Class-balanced accuracy, as the simulator records it."""
     return balanced_of({"groups": rounds.agreement.groups}, measured.get(f"{lead} groups", {}))
 
 
-def shared_model(rounds: ServerRun, wait: bool) -> Params:
+def shared_model(rounds: ServerRun, wait: float) -> Params:
     """The global model as it predicts: where it normalises by its batch, with statistics mixed from all sites."""
     nu, agreement = rounds.server.params, rounds.agreement
     model = rounds.model()

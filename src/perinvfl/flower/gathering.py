@@ -1,7 +1,8 @@
 """From the sites' answers in a round to one update: openly, or as a sum that shows no single one."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import median
 
 import torch
 
@@ -9,7 +10,7 @@ from perinvfl.algorithms.aggregation import Aggregation
 from perinvfl.algorithms.messages import Upload
 from perinvfl.core.tree import Params
 from perinvfl.engine import draws
-from perinvfl.flower import codec, secagg
+from perinvfl.flower import codec, limits, privacy, secagg
 from perinvfl.flower.adapter.messages import MessageType, RecordDict
 from perinvfl.flower.codec import Rejected
 from perinvfl.flower.settings import DeploymentSettings
@@ -24,6 +25,7 @@ class Gathered:
     risks: dict[int, float]  # by client; NaN where it stays unseen
     used: list[int]
     bytes_up: int
+    far: dict[int, str] = field(default_factory=dict)  # whose update is far from the others', and how
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Gatherer:
     weights: str  # of clients in the mean: uniform, or by samples
     aggregation: Aggregation
     nu: Params  # what was sent
+    check: Callable[[Params], None] = lambda update: None  # raises Rejected for what cannot be an update
 
     def gather(
         self, round: int, questions: dict[int, RecordDict], heard: Callable[[int], None]
@@ -58,6 +61,7 @@ class Gatherer:
                     raise answer
                 bytes_up += codec.size(answer)
                 upload, rest = codec.decode_upload(answer, self.nu, self.settings.largest_update, asked_for)
+                self.check(upload.update)
                 uploads[client], samples[client] = upload, rest.get("samples", 1)
             except Rejected as rejected:
                 why[client] = rejected
@@ -68,7 +72,8 @@ class Gatherer:
         for share, upload in zip(shares.tolist(), uploads.values(), strict=True):  # in the order of the clients
             gathering.add(upload.update, share)
         risks = {client: float(upload.risk) for client, upload in uploads.items()}
-        return Gathered(gathering.result(shares), risks, list(uploads), bytes_up), why
+        far = far_from_others({client: privacy.norm(upload.update) for client, upload in uploads.items()})
+        return Gathered(gathering.result(shares), risks, list(uploads), bytes_up, far), why
 
     def _secretly(
         self, round: int, questions: dict[int, RecordDict], heard: Callable[[int], None]
@@ -81,3 +86,19 @@ class Gatherer:
         update, risk = secagg.unflatten(mean, self.nu)
         risks = {client: float(numbers.get("risk", risk)) for client, numbers in rest.items()}
         return Gathered(update, risks, sorted(rest), 4 * size * len(rest)), why
+
+
+def far_from_others(norms: dict[int, float]) -> dict[int, str]:
+    """Whose update is much longer or shorter than the median of them; of two nobody knows which is the odd one.
+
+    >>> far_from_others({0: 1.0, 1: 1.2, 2: 50.0})
+    {2: 'norm 50, 41.7 times the median of all'}
+    """
+    if len(norms) < 3:
+        return {}
+    middle = median(norms.values())
+    return {
+        client: f"norm {norm:.3g}, {f'{norm / middle:.3g} times the' if middle else 'and 0 is the'} median of all"
+        for client, norm in norms.items()
+        if norm > limits.FAR * middle or norm * limits.FAR < middle
+    }

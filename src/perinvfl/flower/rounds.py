@@ -24,6 +24,7 @@ from perinvfl.flower.secagg import TooFew
 from perinvfl.flower.server_run import AGREEMENT, ServerRun, run_asked, run_name
 from perinvfl.flower.server_state import CHECKPOINT
 from perinvfl.preparation.program import check_preparation
+from perinvfl.preparation.summing import Sums
 from perinvfl.runs import events
 from perinvfl.runs.found_words import Names, found_in_words
 from perinvfl.runs.progress import Exchange
@@ -107,7 +108,7 @@ class Rounds(ServerRun):
         self._evaluate_if_due()  # where the server was killed between a round and its evaluation
         while self.done < self.phase.rounds:
             if self.phase.notes_due(self.done) and self.books.noted != self.step(notes=True):
-                notes.take_notes(self, wait=not self.in_main)
+                notes.take_notes(self, needed=not self.in_main)
             before = time.perf_counter()
             down = self.books.bytes_down
             gathered = self._round()
@@ -120,7 +121,7 @@ class Rounds(ServerRun):
 
     def _next_phase(self) -> None:
         """Every site takes its notes, then the next phase begins."""
-        notes.take_notes(self, wait=True)
+        notes.take_notes(self, needed=True)
         self.books.phase += 1
         self.server = self.first_state()
         if self.in_main and self.books.facts:
@@ -139,7 +140,8 @@ class Rounds(ServerRun):
 
     def _end(self) -> None:
         if not evaluation.is_asked_for(self):
-            self.ask_everyone("query.commit", wait=True)  # the last round counted, and no evaluation said so
+            # The last round counted, and no evaluation said so.
+            self.ask_everyone("query.commit", self.settings.last_patience)
         self.writer.write(**events.end_event(self.done, self.seconds, **self.totals()))
         self.writer.finish()
         spent = ""
@@ -201,6 +203,8 @@ class Rounds(ServerRun):
             why = few.left_out
         if gathered is not None:
             self.books.bytes_up += gathered.bytes_up
+            for client, how in gathered.far.items() if not isinstance(algorithm, Sums) else ():  # sites differ in size
+                self.note_far(client, t, how)
         for client in asked:
             if client in why:
                 self.leave_out(client, t, str(why[client]))
@@ -241,6 +245,6 @@ class Rounds(ServerRun):
     def _evaluate_if_due(self) -> None:
         due = self.in_main and self.done > 0 and self.phase.training.evaluates_after(self.done)
         if due and evaluation.is_asked_for(self) and self.done not in self.evaluated:
-            evaluation.evaluate(self, wait=self.done == self.phase.rounds)
+            evaluation.evaluate(self, last=self.done == self.phase.rounds)
             self.writer.sync()  # sites that answered may be gone when they are asked again
             self.evaluated.add(self.done)

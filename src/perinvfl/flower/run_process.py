@@ -1,6 +1,6 @@
 """A run's process: on the server's machine, tells the SuperLink that a run begins and is its ServerApp."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,13 +69,24 @@ def list_sites(connection: Connection) -> dict[str, Any]:
 
 
 @contextmanager
-def running(connection: Connection) -> Iterator[SitesGrid]:
-    """A grid to the sites, for as long as the run lasts."""
+def running(
+    connection: Connection, patience: float = 60.0, tell: Callable[[str], None] = lambda line: None
+) -> Iterator[SitesGrid]:
+    """A grid to the sites, for as long as the run lasts.
+
+    patience: seconds for which a server that does not answer is asked again, after which the run ends; tell: that it
+    does not.
+    """
+    away = (
+        f"The server at {connection.address} does not answer; the run waits {patience:g} s for it. If its process is "
+        f"gone, start it with `perinvfl federation up {connection.folder.path}`."
+    )
     with _explained(connection):
         _put_away(connection)
         run_id = connection.control().start_run(APP)
         token = _acquire(connection, run_id)
         grid = SitesGrid(connection.address, False, connection.authority, token=token)
+        grid.wait_for_server(patience, lambda: tell(away))
         runtime = connection.runtime(token)
         runtime.begin(grid)
     heartbeat = Heartbeat(runtime)

@@ -72,6 +72,7 @@ class ServerRun:
         self.patience = Patience(settings.patience, progress)
         self.evaluated: set[int] = set()  # rounds whose evaluation is on record
         self.left_out: dict[str, int] = {}
+        self.far: set[str] = set()  # sites whose update was far from the others', and that were named for it
         self.began = 0.0  # when the run would have begun, had it never been interrupted
         self.server: ServerState
         self.agreement: RunAgreement
@@ -138,21 +139,21 @@ class ServerRun:
         )
 
     def ask_everyone(
-        self, kind: str, wait: bool, nu: Params | None = None, taking_notes: bool = False
+        self, kind: str, wait: float, nu: Params | None = None, taking_notes: bool = False
     ) -> dict[int, Answer]:
+        """wait: so many seconds for sites that are away."""
         return self._ask(list(range(self.clients)), kind, wait, nu, taking_notes)
 
-    def ask_participants(self, kind: str, wait: bool, nu: Params) -> dict[int, Answer]:
+    def ask_participants(self, kind: str, wait: float, nu: Params) -> dict[int, Answer]:
         """All who have a part in this phase, whether they take part in a round or not."""
         clients = [0] if self.phase.first_alone else list(range(self.clients))
         return self._ask(clients, kind, wait, nu, taking_notes=False)
 
     def _ask(
-        self, clients: list[int], kind: str, wait: bool, nu: Params | None, taking_notes: bool
+        self, clients: list[int], kind: str, wait: float, nu: Params | None, taking_notes: bool
     ) -> dict[int, Answer]:
-        """What these sites answer; with patience for those that are away, if we wait."""
         answers: dict[int, Answer] = {}
-        ends = time.monotonic() + (self.settings.patience if wait else 0)
+        ends = time.monotonic() + wait
         while True:
             asked = [client for client in self.transport.online() if client in clients and client not in answers]
             questions = self.questions(asked, self.server.params if nu is None else nu, taking_notes)
@@ -181,6 +182,14 @@ class ServerRun:
         # The first round is round 1, as in evaluations.
         self.writer.write(**events.left_out_event(t + 1, name, why, self.phase.name))
         self.progress.left_out(name, t + 1, why)
+
+    def note_far(self, client: int, t: int, how: str) -> None:
+        """An update that is far from the others', for the record; said the first time."""
+        name = self.sites[client]
+        if name not in self.far:
+            self.progress.far(name, t + 1, how)
+        self.far.add(name)
+        self.writer.write(**events.far_event(t + 1, name, how, self.phase.name))
 
     def model_bytes(self) -> int:
         return sum(4 * leaf.numel() for leaf in self.server.params.values())

@@ -18,6 +18,14 @@ class DeploymentSettings:
     patience: float = hyper(
         3600.0, "seconds to wait for enough sites, at the start or later, before giving up", above=0
     )
+    last_patience: float = hyper(
+        60.0,
+        "seconds to wait, after the last round, for sites that are gone; the last evaluation then lacks them",
+        least=0,
+    )
+    server_patience: float = hyper(
+        60.0, "seconds after which a run ends if the server's process does not answer; --resume resumes it", above=0
+    )
     poll: float = hyper(0.1, "seconds between two checks for replies", above=0)
     largest_update: float = hyper(1e6, "norm above which an update is refused", above=0)
     evaluate: bool = hyper(True, "ask sites how well the models do on their own test cases; only numbers are sent")
@@ -94,7 +102,8 @@ def _check_secure_aggregation(settings: DeploymentSettings, trial: Trial, sites:
             "set federation.risks_may_be_seen = true to let the server see the risks, or use another algorithm."
         )
     if trial.algorithm.sees_updates():
-        named = " and ".join(f"algorithm.{key}" for key in ("agreement", "matching") if getattr(trial.algorithm, key))
+        single = ("agreement", "matching", "trimming", "clipping")
+        named = " and ".join(f"algorithm.{key}" for key in single if getattr(trial.algorithm, key))
         raise UserError(
             f"federation.secure_aggregation = true: {named or trial.label} needs each site's update, which a sum does "
             "not give; leave one of the two out."

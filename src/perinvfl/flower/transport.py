@@ -8,9 +8,12 @@ from typing import Protocol
 from perinvfl.flower.adapter.messages import Grid, Message, RecordDict
 from perinvfl.flower.codec import Rejected, size
 from perinvfl.flower.grid import SitesGrid
+from perinvfl.flower.limits import readable
 
 Answer = RecordDict | Rejected
 GRACE = 10.0  # a question outlives its round by this much: the clock of a site may be some seconds ahead
+
+LOOK = 5.0  # seconds after which to see whether a site that did not answer yet is still there
 
 ROOM = 2**20  # bytes that an answer may have besides twice the size of the question
 
@@ -32,7 +35,8 @@ class Transport(Protocol):
         timeout: float,
         heard: Callable[[int], None] | None = None,
     ) -> dict[int, Answer]:
-        """The answers that came in time, or why there is none; sites that were not heard of are missing."""
+        """The answers that came in time, or why there is none; sites that were not heard of are missing. Who is known
+        to be gone is not waited for."""
         ...
 
 
@@ -71,12 +75,16 @@ class GridTransport:
             if sent:
                 waiting[sent] = client
         answers: dict[int, Answer] = {}
+        looked = began
         while waiting:
             for reply in self.grid.pull_messages(list(waiting)):
                 client = waiting.pop(reply.metadata.reply_to_message_id)
                 answers[client] = _answer(reply)
                 if heard is not None:
                     heard(client)
+            if waiting and time.monotonic() - looked >= LOOK:
+                there, looked = self.online(), time.monotonic()
+                waiting = {sent: client for sent, client in waiting.items() if client in there}
             waited = time.monotonic() - began
             if not waiting or waited >= timeout:
                 break
@@ -87,5 +95,5 @@ class GridTransport:
 
 def _answer(reply: Message) -> Answer:
     if reply.has_error():
-        return Rejected(f"could not answer: {reply.error.reason or reply.error.code}")
+        return Rejected(f"could not answer: {readable(reply.error.reason or reply.error.code)}")
     return reply.content

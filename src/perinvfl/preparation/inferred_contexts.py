@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from perinvfl.algorithms.base import Algorithm
 from perinvfl.algorithms.fedavg import FedAvg
 from perinvfl.data.federation import Federation, Split
 from perinvfl.data.images import without_middle
@@ -25,12 +26,15 @@ ERRORS, HELD_OUT_WRONG = "errors", "held_out_wrong"
 PADDING = {ERRORS: -1, HELD_OUT_WRONG: False}
 
 
-def reference_algorithm(settings: ContextSettings) -> FedAvg:
+def reference_algorithm(settings: ContextSettings, asked: Algorithm) -> FedAvg:
+    """asked: what the reference model is made for, which bounds what one client can do to either."""
     return (Twins if settings.infer == "xrm" else FedAvg)(
         learning_rate=1.0,
         server_optimizer="adam",
         server_learning_rate=settings.reference_rate,
         cooling=settings.reference_rounds if settings.reference_cooling else 0,
+        trimming=asked.trimming,
+        clipping=asked.clipping,
     )
 
 

@@ -37,7 +37,7 @@ def program_of(algorithm: Algorithm, training: Training, settings: ContextSettin
         return Program((), Phase("main", algorithm, training), lambda notes: {})
     reference = Phase(
         "reference",
-        reference_algorithm(settings),
+        reference_algorithm(settings, algorithm),
         reference_training(settings, training),
         partial(reference_view, settings),
         partial(note_errors, settings),
@@ -48,7 +48,7 @@ def program_of(algorithm: Algorithm, training: Training, settings: ContextSettin
         pilot = dataclasses.replace(
             reference,
             name="pilot",
-            algorithm=reference_algorithm(dataclasses.replace(settings, infer="hard")),
+            algorithm=reference_algorithm(dataclasses.replace(settings, infer="hard"), algorithm),
             model=None,
             sees=partial(pilot_view, settings),
             note=partial(note_view, settings),

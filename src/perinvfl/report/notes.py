@@ -1,5 +1,6 @@
 """What to know besides the numbers of a report."""
 
+from perinvfl.results.table import absent_notes
 from perinvfl.runs.fit import fit_on_record
 from perinvfl.runs.found_words import Names, found_in_words
 from perinvfl.runs.records import Run
@@ -17,4 +18,4 @@ def notes_on(runs: list[Run]) -> list[str]:
         notes += [f"{who}: {words}"] if words else []
         fit = fit_on_record(run)
         notes += [f"{who}: {fit.in_words()}"] if fit is not None and not fit.better else []
-    return notes
+    return [*notes, *absent_notes(runs)]

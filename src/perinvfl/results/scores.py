@@ -97,7 +97,19 @@ def measured_at(runs: list[Run], rounds: Sequence[int]) -> Measured:
     grouped = has_groups(runs[0])
     right = [event.get("personal groups") or event["global groups"] for event in events] if grouped else []
     there = [run.notes["groups"]["counts"] for run in runs] if grouped else []
+    pairs = [_told(*pair) for pair in zip(right, there, strict=True)]
+    right, there = [hits for hits, _ in pairs], [counts for _, counts in pairs]
     return Measured([lead_scores(event) for event in events], right, there, runs[0].task == "regression")
+
+
+def _told(right: GroupCases, there: GroupCases) -> tuple[GroupCases, GroupCases]:
+    """Without the clients of which nothing is told: sites that were away."""
+    hits: GroupCases = {case: [row for row in rows if row] for case, rows in right.items()}
+    counts = {
+        case: [row for row, told in zip(rows, right[case], strict=True) if told] if case in right else rows
+        for case, rows in there.items()
+    }
+    return hits, counts
 
 
 def constant_of(runs: list[Run]) -> Measured:
@@ -118,7 +130,7 @@ def global_average(runs: list[Run], spectrum: Sequence[str], rounds: Sequence[in
         return None
     if score != "accuracy":
         there = [run.notes["groups"]["counts"] for run in runs]
-        pairs = [(event["global groups"], counts) for event, counts in zip(events, there, strict=True)]
+        pairs = [_told(event["global groups"], counts) for event, counts in zip(events, there, strict=True)]
         return 100 * statistics.fmean(GROUP_SCORES[score](r[case], n[case]) for r, n in pairs for case in spectrum)
     return 100 * statistics.fmean(mean_known(event["global"][case]) for event in events for case in spectrum)
 
@@ -141,9 +153,12 @@ def class_balanced(run: Run) -> Run:
         return run
     there, majority = (run.notes["groups"][key] for key in ("counts", "majority"))
 
-    def by_client(right: dict[str, Counts]) -> dict[str, list[float]]:
+    def by_client(right: dict[str, Counts]) -> Cases:
         return {
-            case: [balanced_accuracy([hits], [counts]) for hits, counts in zip(rows, there[case], strict=True)]
+            case: [
+                balanced_accuracy([hits], [counts]) if hits else None
+                for hits, counts in zip(rows, there[case], strict=True)
+            ]
             for case, rows in right.items()
         }
 

@@ -140,7 +140,16 @@ def left_out_notes(runs: list[Run]) -> list[str]:
     unfinished = [run for run in runs if not run.finished]
     if unfinished:
         notes.append(f"{len(unfinished)} unfinished runs are left out; the command that began them goes on with them.")
-    return notes
+    return [*notes, *absent_notes(runs)]
+
+
+def absent_notes(runs: list[Run]) -> list[str]:
+    """Which sites are missing from the mean that a run is shown with."""
+    return [
+        f"{run.method}, seed {run.seed}: without {', '.join(run.absent)}, which did not answer the last evaluation."
+        for run in runs
+        if run.absent and run.finished
+    ]
 
 
 def spread_note(runs: list[Run], spectrum: Sequence[str]) -> str:

@@ -81,6 +81,11 @@ def left_out_event(round: int, site: str, why: str, phase: str = "main") -> Even
     return {"event": "left out", **_when(round, phase), "site": site, "why": why}
 
 
+def far_event(round: int, site: str, how: str, phase: str = "main") -> Event:
+    """An update that is far from the others'."""
+    return {"event": "far", **_when(round, phase), "site": site, "how": how}
+
+
 def partial_event(round: int, used: Sequence[str], phase: str = "main") -> Event:
     return {"event": "partial", **_when(round, phase), "used": list(used)}
 

@@ -1,4 +1,5 @@
-"""Records of format 1, whose label alone told the method and its place in a search. No other module reads labels."""
+"""Older records: of format 1, whose label alone told the method and its place in a search, and evaluations across
+machines that have no entry for a site that was away. No other module reads labels."""
 
 import re
 from typing import Any
@@ -28,3 +29,23 @@ def facts_of_old(start: dict[str, Any]) -> Facts:
 def _context_held_out(data: dict[str, Any]) -> str:
     contexts = data.get("test_contexts", ())
     return name_of(contexts[0]) if data.get("leave_one_context_out") and len(contexts) == 1 else ""
+
+
+def with_all_sites(event: dict[str, Any], sites: list[str]) -> dict[str, Any]:
+    """An evaluation with one entry per site: None as the score of one that was away, [] as its counts by group."""
+    absent = event.get("absent", ())
+    if not absent:
+        return event
+
+    def spread(row: list[Any], missing: Any) -> list[Any]:
+        if len(row) == len(sites):
+            return row
+        known = iter(row)
+        return [missing if site in absent else next(known) for site in sites]
+
+    kinds: dict[str, Any] = {"personal": None, "global": None, "personal groups": [], "global groups": []}
+    return event | {
+        kind: {case: spread(row, missing) for case, row in event[kind].items()}
+        for kind, missing in kinds.items()
+        if kind in event
+    }

@@ -39,6 +39,8 @@ class Progress:
     def waiting(self, missing: list[str]) -> None: ...
     def heard(self, replies: int, asked: int) -> None: ...
     def left_out(self, site: str, round: int, why: str) -> None: ...
+    def far(self, site: str, round: int, how: str) -> None: ...
+    def server_away(self, words: str) -> None: ...
 
 
 class Lines(Progress):
@@ -95,6 +97,12 @@ class Lines(Progress):
     def left_out(self, site: str, round: int, why: str) -> None:
         self.say(f"round {round} goes on without {site}: {why}")
 
+    def far(self, site: str, round: int, how: str) -> None:
+        self.say(far_in_words(site, round, how))
+
+    def server_away(self, words: str) -> None:
+        self.say(words)
+
 
 def name_of(trials: "list[Trial]") -> str:
     first = f"{trials[0].title}, seed {trials[0].seed}"
@@ -106,6 +114,13 @@ def exchange_in_words(exchange: Exchange, risk: float | None) -> str:
     return (
         f"{exchange.replies}/{exchange.asked} replies{mean_risk}, {exchange.seconds:.2f} s, "
         f"{in_bytes(exchange.bytes_up)} up, {in_bytes(exchange.bytes_down)} down"
+    )
+
+
+def far_in_words(site: str, round: int, how: str) -> str:
+    return (
+        f"round {round}: the update of {site} is far from the others' ({how}); said once, and on record every time. "
+        "algorithm.trimming and algorithm.clipping bound what one site can do."
     )
 
 

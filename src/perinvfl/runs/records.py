@@ -35,7 +35,7 @@ from perinvfl.runs.event_log import (
     refuse_later,
 )
 from perinvfl.runs.facts import Facts, Purpose
-from perinvfl.runs.old_records import facts_of_old
+from perinvfl.runs.old_records import facts_of_old, with_all_sites
 
 CHECKPOINT = "checkpoint.pt"
 CHECKPOINTS = (CHECKPOINT, "server.pt")  # of a run on one machine, and of the server of a deployment
@@ -153,6 +153,11 @@ class Run:
         return any(event["event"] in ("end", "broken") for event in self.events)
 
     @property
+    def absent(self) -> list[str]:
+        """Sites that are missing from the last evaluation of a run across machines."""
+        return list(self.evaluations[-1].get("absent", ())) if self.evaluations else []
+
+    @property
     def found(self) -> dict[str, Any]:
         """What the phases in front of the last one found; records of the first format have it among their notes."""
         prepared = next((event["found"] for event in self.events if event["event"] == "prepared"), None)
@@ -252,7 +257,8 @@ def _left_by_a_run(folder: Path) -> bool:
 
 def _run(place: Path, events: list[Event]) -> Run:
     refuse_later(place, events[0])
-    return Run(place, events)
+    sites = events[0].get("sites")
+    return Run(place, events if sites is None else [with_all_sites(event, sites) for event in events])
 
 
 def is_run(place: Path) -> bool:

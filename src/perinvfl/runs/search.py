@@ -57,5 +57,5 @@ def batch_trials(trials: tuple[Trial, ...], most: int) -> list[list[Trial]]:
             (f.name, getattr(algorithm, f.name)) for f in dataclasses.fields(algorithm) if f.name not in varying
         )
         key = (trial.benchmark, trial.data, trial.contexts, trial.model, trial.training, trial.algorithm_name, fixed)
-        groups.setdefault(key, []).append(trial)
+        groups.setdefault((*key, trial.bounds_in_preparation), []).append(trial)
     return [group[first : first + most] for group in groups.values() for first in range(0, len(group), most)]

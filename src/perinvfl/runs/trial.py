@@ -121,7 +121,13 @@ class Trial:
         """Trials with the same one prepare alike."""
         training = dataclasses.replace(self.training, rounds=1, evaluate_every=1, at_rest="memory", compile=False)
         own = self.algorithm_name if self.program().own_preparation else ""
-        return self.benchmark, self.data, self.seed, self.contexts, self.model, training, own
+        bounds = self.bounds_in_preparation
+        return self.benchmark, self.data, self.seed, self.contexts, self.model, training, own, bounds
+
+    @property
+    def bounds_in_preparation(self) -> tuple[float, float]:
+        """The settings of the algorithm by which a reference model too is trained."""
+        return (0.0, 0.0) if self.contexts.infer == "given" else (self.algorithm.trimming, self.algorithm.clipping)
 
 
 def _source(name: str) -> str:

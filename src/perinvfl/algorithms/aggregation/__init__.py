@@ -5,8 +5,10 @@ one by one, in the order of the clients, for drivers that never hold all of them
 """
 
 from perinvfl.algorithms.aggregation.base import Aggregation, Gathering
+from perinvfl.algorithms.aggregation.clipped import Clipped
 from perinvfl.algorithms.aggregation.fedgma import Masked
 from perinvfl.algorithms.aggregation.fedomg import Matched
 from perinvfl.algorithms.aggregation.mean import Mean
+from perinvfl.algorithms.aggregation.trimmed import Trimmed
 
-__all__ = ["Aggregation", "Gathering", "Masked", "Matched", "Mean"]
+__all__ = ["Aggregation", "Clipped", "Gathering", "Masked", "Matched", "Mean", "Trimmed"]

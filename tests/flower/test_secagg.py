@@ -1,6 +1,8 @@
 """Secure aggregation: the plain mean to 1e-5, whoever drops out, and masks that hide what they cover."""
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -9,9 +11,9 @@ import torch
 from perinvfl.core import tree
 from perinvfl.errors import UserError
 from perinvfl.flower import secagg
-from perinvfl.flower.adapter.messages import RecordDict
+from perinvfl.flower.adapter.messages import ConfigRecord, MetricRecord, RecordDict
 from perinvfl.flower.adapter.secagg import RECORD_KEY_CONFIGS, Key, Stage
-from perinvfl.flower.codec import Rejected
+from perinvfl.flower.codec import NUMBERS, Rejected
 from perinvfl.flower.settings import DeploymentSettings, check_deployment
 from perinvfl.flower.transport import Answer
 from perinvfl.runs.records import read_events
@@ -99,6 +101,48 @@ def test_answers_that_are_none_leave_a_site_out(tmp_path: Path) -> None:
     rounds = deploy(trial_of("fedavg", rounds=1), tmp_path, SECRET, InProcess(tmp_path, 4, spoil))
     assert rounds.books.used == [1, 1, -1, 1]
     assert any("does not give" in e["why"] for e in read_events(rounds.folder / "events.jsonl") if "why" in e)
+
+
+HOSTILE: dict[str, dict[str, Any]] = {
+    Stage.SETUP: {Key.PUBLIC_KEY_1: b"-----BEGIN PUBLIC KEY-----", Key.PUBLIC_KEY_2: "no bytes"},
+    Stage.SHARE_KEYS: {Key.DESTINATION_LIST: [1.5], Key.CIPHERTEXT_LIST: [b"a", b"b"]},
+    Stage.COLLECT_MASKED_VECTORS: {},
+    Stage.UNMASK: {Key.NODE_ID_LIST: [100, 101, 102, 103], Key.SHARE_LIST: [b"", b"x" * 20, b"y" * 36, b"z" * 400]},
+}
+
+
+@pytest.mark.parametrize("stage", HOSTILE)
+def test_one_site_that_sends_nonsense_does_not_stop_the_others(stage: str, tmp_path: Path) -> None:
+    asked = [""]
+
+    class Listening(InProcess):
+        def ask(self, kind, questions, round, timeout, heard=None):  # type: ignore[no-untyped-def]
+            record = next(iter(questions.values())).config_records.get(RECORD_KEY_CONFIGS, {})
+            asked[0] = str(record.get(Key.STAGE, ""))
+            return super().ask(kind, questions, round, timeout, heard)
+
+    def spoil(kind: str, client: int, round: int, answer: Answer) -> Answer | None:
+        if client != 2 or asked[0] != stage or not isinstance(answer, RecordDict):
+            return answer
+        if stage == Stage.COLLECT_MASKED_VECTORS:
+            answer[NUMBERS] = MetricRecord({"risk": [1.0, 2.0]})
+        answer[RECORD_KEY_CONFIGS] = ConfigRecord(HOSTILE[stage])
+        return answer
+
+    trial = trial_of("fedavg", rounds=1)
+    rounds = deploy(trial, tmp_path, SECRET, Listening(tmp_path, 4, spoil))
+    assert rounds.books.used == ([1, 1, 1, 1] if stage == Stage.UNMASK else [1, 1, -1, 1])
+    named = [event["site"] for event in read_events(rounds.folder / "events.jsonl") if event["event"] == "left out"]
+    assert named == ["site-2"] and all(torch.isfinite(leaf).all() for leaf in rounds.server.params.values())
+
+
+@pytest.mark.parametrize("settings", [{"trimming": 0.2}, {"clipping": 1.0}])
+def test_what_needs_single_updates_is_refused(settings: dict[str, float]) -> None:
+    trial = trial_of("fedavg")
+    trial = dataclasses.replace(trial, algorithm=dataclasses.replace(trial.algorithm, **settings))
+    (name,) = settings
+    with pytest.raises(UserError, match=f"algorithm.{name} needs each site's update, which a sum does not give"):
+        check_deployment(SECRET, trial, 4)
 
 
 def test_a_server_may_not_have_both_secrets_of_a_site(tmp_path: Path) -> None:

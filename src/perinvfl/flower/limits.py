@@ -22,6 +22,7 @@ MOST_CONTEXTS = 10_000
 MOST_GROUPS = 10_000  # of samples in a test case
 MOST_SAMPLES = 10**9  # that a site says it has
 LARGEST_NUMBER = 1e12  # of a risk, an error, a statistic
+LARGEST_SECRET = 2**14  # bytes of a key, a share or a letter of secure aggregation
 FAR = 10.0  # an update that is so many times longer or shorter than the median is reported
 
 

@@ -39,12 +39,14 @@ from perinvfl.flower.adapter.secagg import (
     combine_shares,
     enter_stage,
     give_unmasking_shares,
+    is_public_key,
     keep_state,
     make_keys,
     open_key_shares,
     share_keys,
 )
-from perinvfl.flower.codec import FLAT, NUMBERS, TASK, UPDATE, Rejected
+from perinvfl.flower.codec import FLAT, NUMBERS, TASK, UPDATE, Rejected, check_risk
+from perinvfl.flower.limits import LARGEST_SECRET
 from perinvfl.flower.transport import Answer, Transport
 
 MASKED = "masked"
@@ -237,7 +239,21 @@ class SecureSum:
         return total
 
     def _combine(self, answers: dict[int, RecordDict], numbers: list[int]) -> dict[int, bytes]:
-        """The secret of each of these nodes, from the shares that came back."""
+        """The secret of each of these nodes, from the shares that came back; without one site's, if that is needed."""
+        for client in (None, *answers):
+            rest = {other: answer for other, answer in answers.items() if other != client}
+            shares = self._shares(rest, numbers)
+            try:
+                secrets = {number: combine_shares(collected) for number, collected in shares.items()}
+            except (ValueError, IndexError, OverflowError):
+                continue
+            if client is not None:
+                self.left_out[client] = Rejected("gave a wrong share of a secret")
+            return secrets
+        raise TooFew("the shares of a secret do not fit together: sites gave wrong ones", {})
+
+    def _shares(self, answers: dict[int, RecordDict], numbers: list[int]) -> dict[int, list[bytes]]:
+        """Of the secret of each of these nodes."""
         shares: dict[int, list[bytes]] = {number: [] for number in numbers}
         for answer in answers.values():
             for owner, share in zip(*_fields(answer, Key.NODE_ID_LIST, Key.SHARE_LIST), strict=True):
@@ -246,7 +262,7 @@ class SecureSum:
         for collected in shares.values():
             if len(collected) < self.threshold:
                 raise TooFew(f"{len(collected)} shares of a secret came back, and {self.threshold} are needed", {})
-        return {number: combine_shares(collected) for number, collected in shares.items()}
+        return shares
 
     def _ask(
         self, stage: str, fields: dict[int, dict[str, Any]], heard: Callable[[int], None] | None = None
@@ -261,7 +277,7 @@ class SecureSum:
         for client, answer in self.post.ask(MessageType.TRAIN, contents, self.round, self.timeout, heard).items():
             if isinstance(answer, Rejected):
                 self.left_out[client] = answer
-            elif any(key not in answer.config_records.get(RECORD_KEY_CONFIGS, {}) for key in GIVEN[stage]):
+            elif not _gives(answer, stage, len(self.questions)):
                 self.left_out[client] = Rejected(f"does not give what stage {stage} asks for")
             else:
                 fine[client] = answer
@@ -304,7 +320,28 @@ def decode_masked(answer: RecordDict, size: int) -> tuple[Any, dict[str, Any]]:
     if array.stype != UNSIGNED or len(array.data) != 4 * size:
         raise Rejected(f"is a masked update of {len(array.data)} bytes instead of {4 * size}")
     numbers = dict(answer.metric_records[NUMBERS]) if NUMBERS in answer.metric_records else {}
+    if "risk" in numbers:
+        check_risk(numbers["risk"])
     return numpy.frombuffer(array.data, dtype="<u4"), numbers
+
+
+def _gives(answer: RecordDict, stage: str, sites: int) -> bool:
+    """Whether an answer has what the stage asks for: two public keys, or whom each of some secrets is for or of."""
+    record = answer.config_records.get(RECORD_KEY_CONFIGS, ConfigRecord())
+    given: list[Any] = [record.get(key) for key in GIVEN[stage]]
+    if stage == Stage.SETUP:
+        return all(isinstance(key, bytes) and len(key) <= LARGEST_SECRET and is_public_key(key) for key in given)
+    if stage == Stage.COLLECT_MASKED_VECTORS:
+        return True
+    numbers, secrets = given
+    return (
+        isinstance(numbers, list)
+        and isinstance(secrets, list)
+        and len(numbers) == len(secrets) <= sites
+        and len(set(map(str, numbers))) == len(numbers)
+        and all(type(number) is int for number in numbers)
+        and all(isinstance(secret, bytes) and len(secret) <= LARGEST_SECRET for secret in secrets)
+    )
 
 
 def _fields(answer: Answer, *names: str) -> list[Any]:

@@ -5,6 +5,8 @@ Private in Flower: `_setup`, `_share_keys` and `_unmask` of its client mod, whic
 
 from typing import Any, NamedTuple
 
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1
 from flwr.client.mod.secure_aggregation.secaggplus_mod import (
     SecAggPlusState,
     _setup,
@@ -31,6 +33,7 @@ __all__ = [
     "combine_shares",
     "enter_stage",
     "give_unmasking_shares",
+    "is_public_key",
     "keep_state",
     "make_keys",
     "open_key_shares",
@@ -85,3 +88,11 @@ def open_key_shares(shared_key: bytes, ciphertext: bytes) -> KeyShares:
 def agree_on_key(private: bytes, public: bytes) -> bytes:
     """The secret that two sites share, from the private key of one and the public key of the other."""
     return generate_shared_key(bytes_to_private_key(private), bytes_to_public_key(public))
+
+
+def is_public_key(public: bytes) -> bool:
+    """Whether other sites can agree on a secret with it: a point on the curve that Flower's own keys are on."""
+    try:
+        return isinstance(bytes_to_public_key(public).curve, SECP384R1)
+    except (ValueError, TypeError, AttributeError, UnsupportedAlgorithm):
+        return False

@@ -126,7 +126,7 @@ def test_a_last_evaluation_that_nobody_answers_can_be_resumed(tmp_path: Path) ->
         return None if kind == "evaluate" else given
 
     trial = trial_of("fedavg", rounds=1)
-    with pytest.raises(UserError, match="No site answered the last evaluation within 0.1 s.*--resume"):
+    with pytest.raises(UserError, match=r"No site answered the last evaluation within 0\.1 s.*--resume"):
         deploy(trial, tmp_path, HASTY, InProcess(tmp_path, 4, silent))
     again = Rounds(trial, HASTY, sites(trial), InProcess(tmp_path, 4), tmp_path / "runs", Progress())
     again.run(resume=True)

@@ -109,7 +109,8 @@ def trial_of(data: str, seed: int) -> Trial:
 def measure(data: str, method: str, settings: dict[str, float], attack: Attack, seed: int) -> tuple[float, float]:
     """Percent of right answers at the honest clients: in distribution, and the mean over the shifted contexts."""
     trial, (kind, own) = trial_of(data, seed), METHODS[method]
-    algorithm = kind(**own, **settings, attack=attack, harm=(0.0,) * HONEST + (1.0,))  # type: ignore[call-arg]
+    chosen: dict[str, Any] = {**own, **settings, "attack": attack, "harm": (0.0,) * HONEST + (1.0,)}
+    algorithm = kind(**chosen)
     simulation = Simulation([algorithm], [trial.federation()], [seed], trial.training, trial.model)
     for _ in range(ROUNDS):
         simulation.round()

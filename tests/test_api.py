@@ -227,7 +227,7 @@ def test_the_example_algorithm_is_short_registers_and_agrees_under_both_executor
     path = ROOT / "examples/new_algorithm.py"
     code = [line for line in path.read_text().splitlines() if line.strip()]
     assert len(code) <= 35
-    cls = runpy.run_path(str(path))["FedProx"]
+    cls = runpy.run_path(str(path))["FadingProx"]
     federation = pf.load("random", clients=4)
 
     def trained(executor: str, **settings: Any) -> dict[str, torch.Tensor]:
@@ -243,7 +243,7 @@ def test_the_example_algorithm_is_short_registers_and_agrees_under_both_executor
         assert torch.equal(plain[name], free[name])  # without the pull it is FedAvg
     assert not torch.equal(looped["0.weight"], plain["0.weight"])
     by_name = pf.start(
-        federation, pf.algorithm("fedprox", mu=0.5, learning_rate=0.3, local_steps=3), rounds=3, model=SMALL
+        federation, pf.algorithm("fadingprox", mu=0.5, learning_rate=0.3, local_steps=3), rounds=3, model=SMALL
     )
     assert torch.equal(by_name.run().parameters()["0.weight"], looped["0.weight"])
 
@@ -254,16 +254,16 @@ def test_an_algorithm_of_ones_own_by_name_from_an_experiment_file(tmp_path: Path
     text = (
         '[data]\nbenchmark = "random"\n[model]\nhidden = [4]\n[training]\nrounds = 2\nexecutor = "{}"\n[[algorithm]]\n'
     )
-    text += 'name = "new_algorithm:FedProx"\nmu = 0.3\n'
+    text += 'name = "new_algorithm:FadingProx"\nmu = 0.3\n'
     for executor in ("loop", "vmap"):
         file.write_text(text.format(executor))
         done = called("run", file, "--out", tmp_path / "runs", "--set", "algorithm.local_steps=2", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        assert "FedProx" in done.stdout
+        assert "FadingProx" in done.stdout
     swept = called("sweep", file, "--trials", "2", "--out", tmp_path / "runs", cwd=tmp_path)
     assert swept.returncode == 0, swept.stderr
     start = json.loads(next((tmp_path / "runs/own").rglob("events.jsonl")).read_text().splitlines()[0])
-    assert start["asked"]["algorithm"]["name"] == "new_algorithm:FedProx"
-    (tmp_path / "new_algorithm.py").write_text("class FedProx:\n    pass\n")
+    assert start["asked"]["algorithm"]["name"] == "new_algorithm:FadingProx"
+    (tmp_path / "new_algorithm.py").write_text("class FadingProx:\n    pass\n")
     refused = called("run", file, cwd=tmp_path)
     assert refused.returncode == 2 and "must be a dataclass that extends" in refused.stderr

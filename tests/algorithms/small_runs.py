@@ -7,7 +7,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perinvfl.algorithms import FTFA, IRM, IRMFT, IRML2, Alone, Ditto, FedAvg, GroupDRO, PerInvFL, PFedMe
+from perinvfl.algorithms import (
+    APFL,
+    FTFA,
+    IRM,
+    IRMFT,
+    IRML2,
+    SCAFFOLD,
+    Alone,
+    Ditto,
+    FedAdam,
+    FedALA,
+    FedAvg,
+    FedNova,
+    FedPer,
+    FedProx,
+    FedRep,
+    FedYogi,
+    GroupDRO,
+    LGFedAvg,
+    PerFedAvg,
+    PerInvFL,
+    PFedMe,
+)
 from perinvfl.algorithms.base import Algorithm, Broadcast, ClientState
 from perinvfl.core import tree
 from perinvfl.core.tree import Params
@@ -29,6 +51,17 @@ ALL: dict[str, Algorithm] = {
     "ditto": Ditto(personal_steps=2),
     "ftfa": FTFA(finetune_steps=2),
     "pfedme": PFedMe(local_steps=2, personal_steps=2, pull=1.0),
+    "fedprox": FedProx(local_steps=2),
+    "scaffold": SCAFFOLD(local_steps=2),
+    "fedadam": FedAdam(),
+    "fedyogi": FedYogi(),
+    "fednova": FedNova(local_steps=3),
+    "fedper": FedPer(local_steps=2),
+    "fedrep": FedRep(personal_steps=2),
+    "lg_fedavg": LGFedAvg(local_steps=2),
+    "apfl": APFL(local_steps=2),
+    "per_fedavg": PerFedAvg(),
+    "fedala": FedALA(weight_rate=30.0),
     "groupdro": GroupDRO(group_step=0.5),
     "irm": IRM(),
     "irm_ft": IRMFT(finetune_steps=2),
@@ -36,6 +69,7 @@ ALL: dict[str, Algorithm] = {
     "perinvfl_irm": PerInvFL(local_steps=2, personal_steps=2, warmup_rounds=2),
     "perinvfl_groupdro": PerInvFL(local_steps=2, invariance="groupdro", group_step=0.5),
 }
+PARTS = ("fedper", "fedrep", "lg_fedavg")  # what they send depends on a part that they do not
 PERSONAL = ("ditto", "irm_l2", "perinvfl_irm", "perinvfl_groupdro")
 
 
@@ -101,7 +135,7 @@ def client_view(simulation: Simulation, i: int, trial: int = 0) -> tuple[Broadca
     state = states[trial][i] if isinstance(states, list) else tree.over(lambda leaf: leaf[trial, i].clone(), states)
     padded = Split(*(part[trial, i] for part in simulation.data))
     data = without_padding(padded) if isinstance(states, list) else padded
-    return Broadcast(sent.params, sent.weight[i], int(sent.round)), state, Batches(data, None)
+    return sent._replace(weight=sent.weight[i], round=int(sent.round)), state, Batches(data, None)
 
 
 def module_of(simulation: Simulation, params: Params) -> torch.nn.Sequential:

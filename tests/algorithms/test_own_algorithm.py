@@ -30,17 +30,17 @@ EXAMPLE = ROOT / "examples/new_algorithm.py"
 
 @pytest.fixture
 def example() -> Iterator[type[Algorithm]]:
-    """The example, registered as fedprox for as long as a test lasts."""
+    """The example, registered as fadingprox for as long as a test lasts."""
     before = dict(ALGORITHMS)
     import examples.new_algorithm as own
 
-    ALGORITHMS["fedprox"] = own.FedProx
-    yield own.FedProx
+    ALGORITHMS["fadingprox"] = own.FadingProx
+    yield own.FadingProx
     ALGORITHMS.clear()
-    ALGORITHMS.update({name: known for name, known in before.items() if name != "fedprox"})
+    ALGORITHMS.update({name: known for name, known in before.items() if name != "fadingprox"})
 
 
-def fedprox(cls: type[Algorithm]) -> Algorithm:
+def fadingprox(cls: type[Algorithm]) -> Algorithm:
     settings: dict[str, Any] = {"mu": 0.5, "learning_rate": 0.2, "local_steps": 3, "optimizer": "adam"}
     return cls(**settings)
 
@@ -58,7 +58,7 @@ def test_the_example_imports_from_one_place_alone() -> None:
 @pytest.mark.parametrize("training", [{}, {"batch_size": 6, "fraction": 0.67}], ids=["full", "mini"])
 def test_batched_as_one_by_one(example: type[Algorithm], training: dict[str, Any]) -> None:
     looped, batched = (
-        simulate(fedprox(example), 4, executor, **training).server.params for executor in ("loop", "vmap")
+        simulate(fadingprox(example), 4, executor, **training).server.params for executor in ("loop", "vmap")
     )
     for name, leaf in looped.items():
         torch.testing.assert_close(batched[name], leaf, rtol=1e-4, atol=1e-5)
@@ -69,10 +69,10 @@ def test_batched_as_one_by_one(example: type[Algorithm], training: dict[str, Any
 def test_compiled_as_not_compiled(example: type[Algorithm]) -> None:
     if not any(map(shutil.which, ("g++", "clang++"))):
         with pytest.raises(UserError, match="needs a C"):
-            simulate(fedprox(example), compile=True)
+            simulate(fadingprox(example), compile=True)
         return
     compiled, plain = (
-        simulate(fedprox(example), 3, "loop", compile=compile).server.params for compile in (True, False)
+        simulate(fadingprox(example), 3, "loop", compile=compile).server.params for compile in (True, False)
     )
     for name, leaf in plain.items():
         torch.testing.assert_close(compiled[name], leaf, rtol=1e-4, atol=1e-6)
@@ -81,8 +81,8 @@ def test_compiled_as_not_compiled(example: type[Algorithm]) -> None:
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_resumed_to_the_same_bits(example: type[Algorithm], executor: str) -> None:
     training: dict[str, Any] = {"batch_size": 6, "fraction": 0.67}
-    whole, first = (simulate(fedprox(example), rounds, executor, **training) for rounds in (5, 2))
-    second = simulate(fedprox(example), 0, executor, **training)
+    whole, first = (simulate(fadingprox(example), rounds, executor, **training) for rounds in (5, 2))
+    second = simulate(fadingprox(example), 0, executor, **training)
     second.restore({name: leaf.clone() for name, leaf in first.state().items()})
     for _ in range(3):
         second.round()
@@ -96,7 +96,7 @@ def test_a_run_stopped_at_a_round_ends_as_one_that_was_not(tmp_path: Path, monke
         "data": {"benchmark": "random"},
         "model": {"hidden": [5]},
         "training": {"rounds": 6, "batch_size": 8, "evaluate_every": 2, "executor": "loop"},
-        "algorithm": {"name": "fedprox", "mu": 0.5, "optimizer": "adam"},
+        "algorithm": {"name": "fadingprox", "mu": 0.5, "optimizer": "adam"},
     }
     experiment = build_experiment(table)
     (whole,) = train(experiment, tmp_path / "whole", Progress())
@@ -115,7 +115,7 @@ def test_its_run_opens_and_is_exported(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text(
         '[data]\nbenchmark = "random"\n[model]\nhidden = [4]\n[training]\nrounds = 2\n'
-        '[[algorithm]]\nname = "new_algorithm:FedProx"\nmu = 0.3\n'
+        '[[algorithm]]\nname = "new_algorithm:FadingProx"\nmu = 0.3\n'
     )
     before = dict(ALGORITHMS)
     try:
@@ -130,7 +130,7 @@ def test_its_run_opens_and_is_exported(tmp_path: Path) -> None:
         ALGORITHMS.clear()
         ALGORITHMS.update(before)
     record = read_run(run)
-    assert record is not None and record.asked["algorithm"]["name"] == "new_algorithm:FedProx"
+    assert record is not None and record.asked["algorithm"]["name"] == "new_algorithm:FadingProx"
     assert {tuple(leaf.shape) for leaf in load_file(tmp_path / "m.safetensors").values()} >= {(4, 6), (1, 4)}
 
 

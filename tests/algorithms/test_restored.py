@@ -16,9 +16,11 @@ from tests.algorithms.small_runs import ALL, EXECUTORS, STORES, final, personal,
     "name",
     [
         "perinvfl_irm",
+        "scaffold",
+        "fedala",
         *(
             pytest.param(n, marks=pytest.mark.slow)
-            for n in ("fedavg", "alone", "groupdro", "ditto", "perinvfl_groupdro")
+            for n in ("fedavg", "alone", "groupdro", "ditto", "perinvfl_groupdro", "fedyogi", "fedrep", "apfl")
         ),
     ],
 )

@@ -5,15 +5,18 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 import pytest
+import torch
 from torch import Tensor
 
 from perinvfl.algorithms.base import Upload
+from perinvfl.algorithms.parts import PartlyPersonal, names_of
 from perinvfl.core import tree
 from perinvfl.core.tree import Params
 from perinvfl.learning.problem import autograd_gradient, functional_gradient
 from tests.algorithms.small_runs import (
     ALL,
     EXECUTORS,
+    PARTS,
     PERSONAL,
     client_view,
     everyone,
@@ -27,7 +30,7 @@ from tests.algorithms.small_runs import (
 
 @pytest.mark.parametrize("gradient_of", [autograd_gradient, functional_gradient])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", [name for name in ALL if name not in (*PARTS, "fedala")])
 def test_nothing_personal_reaches_the_upload(name: str, optimizer: str, gradient_of: Callable[..., Any]) -> None:
     algorithm = with_optimizer(ALL[name], optimizer, 0.01)
     simulation = simulate(algorithm, rounds=2)
@@ -46,6 +49,8 @@ def test_nothing_personal_reaches_the_upload(name: str, optimizer: str, gradient
             n: leaf.shape[1:] for n, leaf in simulation.server.params.items()
         }
         assert upload.risk.shape == ()
+        declared = algorithm.start_control(broadcast.params)
+        assert {n: leaf.shape for n, leaf in upload.control.items()} == {n: leaf.shape for n, leaf in declared.items()}
         assert same_bits(tree.named_leaves(upload, "upload"), tree.named_leaves(changed, "upload"))
         if name == "alone":
             assert all(not leaf.any() for leaf in tree.leaves(upload))
@@ -53,9 +58,29 @@ def test_nothing_personal_reaches_the_upload(name: str, optimizer: str, gradient
             assert upload.update["0.weight"].any() and upload.risk > 0
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("name", PARTS)
+def test_a_personal_part_is_never_sent(name: str, optimizer: str, executor: str) -> None:
+    """Zeros stand for it, and the server's own stays what it was at the start."""
+    algorithm = with_optimizer(ALL[name], optimizer, 0.01)
+    simulation = simulate(algorithm, 3, executor)
+    start = simulate(algorithm, 0, executor).server.params
+    assert isinstance(algorithm, PartlyPersonal)
+    own = names_of(simulation.model, algorithm.personal_part, start)
+    assert 0 < len(own) < len(start)
+    upload, _ = algorithm.client(simulation.problem, *client_view(simulation, 1))
+    for leaf in start:
+        assert bool(upload.update[leaf].any()) == (leaf not in own)
+        assert torch.equal(simulation.server.params[leaf], start[leaf]) == (leaf in own)
+
+
 def test_an_upload_has_room_for_nothing_else() -> None:
-    assert Upload._fields == ("update", "risk")
-    assert get_args(Params) == (str, Tensor) and Upload.__annotations__ == {"update": Params, "risk": Tensor}
+    assert Upload._fields == ("update", "risk", "control")
+    assert get_args(Params) == (str, Tensor)
+    assert Upload.__annotations__ == {"update": Params, "risk": Tensor, "control": Params}
+    senders = {name for name, algorithm in ALL.items() if algorithm.start_control({"w": torch.zeros(2)})}
+    assert senders == {"scaffold", "fednova"}
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)

@@ -35,6 +35,9 @@ CHOICES: dict[str, list[str]] = {
 OVER_CONTEXTS = ("groupdro", "irm", "irm_l2", "irm_ft", "perinvfl", "perinvfl over groups")
 
 
+HEADS = ("fedper", "fedrep", "lg_fedavg", "fedala")  # a module does not say which layer is its last
+
+
 NOTHING_TO_SET = ("recommended", "recommended, aligned")
 
 
@@ -60,6 +63,8 @@ def fits(case: Case) -> bool:
             not has("contexts", "aligned") or among("data", "digits", "birds"),
             not has("contexts", "soft") or one_context,
             not has("contexts", "balance", "soft", "again") or among("algorithm", *OVER_CONTEXTS),
+            not has("algorithm", *HEADS) or not has("model", "module"),
+            not has("algorithm", "fedbn") or among("model", "resnet group", "resnet batch"),
             not has("algorithm", "alone") or among("aggregation", "mean"),
             not has("algorithm", *NOTHING_TO_SET) or (among("aggregation", "mean") and among("contexts", "given")),
             not has("algorithm", "recommended, aligned") or among("data", "digits", "birds"),
@@ -121,7 +126,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
 
 def trial_for(case: Case, files: dict[str, dict[str, Any]]) -> Trial:
     method = case["algorithm"]
-    name = {"own": "new_algorithm:FedProx", "perinvfl over groups": "perinvfl"}.get(method, method)
+    name = {"own": "new_algorithm:FadingProx", "perinvfl over groups": "perinvfl"}.get(method, method)
     rate = 0.001 if case["data"] == "structural" else 0.02  # a squared error is steep
     steps = 1 if case["model"].startswith("resnet") else 2  # of a large model one is enough
     algorithm: dict[str, Any] = {"name": name, "learning_rate": rate, "local_steps": steps}
@@ -130,7 +135,7 @@ def trial_for(case: Case, files: dict[str, dict[str, Any]]) -> Trial:
         algorithm = {"name": "recommended"}
     if method == "perinvfl over groups":
         algorithm |= {"invariance": "groupdro", "group_step": 0.3, "personal_optimizer": "adam"}
-    if method in ("ditto", "perinvfl", "perinvfl over groups", "irm_l2", "pfedme"):
+    if method in ("ditto", "perinvfl", "perinvfl over groups", "irm_l2", "pfedme", "fedrep", "apfl", "per_fedavg"):
         algorithm["personal_learning_rate"] = rate
     if method in ("ftfa", "irm_ft"):
         algorithm["finetune_learning_rate"] = rate

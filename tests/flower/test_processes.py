@@ -58,10 +58,10 @@ def test_each_kind_of_data_deployed_is_the_simulators(federation: Processes, tmp
     shutil.copy(ROOT / "examples/new_algorithm.py", federation.root)  # beside the experiment; at the sites by --code
     for kind, data in kinds.items():
         own = "kind = 'resnet18'\nwidth = 2\nnorm = 'batch'\nstem = 'small'" if kind == "birds" else "hidden = [5]"
-        methods = OURS + FEDPROX if kind in ("digits", "structural") else OURS
+        methods = OURS + FADINGPROX if kind in ("digits", "structural") else OURS
         file = federation.experiment(f"kind-{kind}", rounds=2, algorithms=methods, data=data, model=own)
         printed = federation.run(file)
-        assert "4/4 replies, risk" in printed and ("FedProx" in printed) == (methods != OURS)
+        assert "4/4 replies, risk" in printed and ("FadingProx" in printed) == (methods != OURS)
         with importing_from(ROOT / "examples"):
             trials = read_experiment(file).trials
         for trial in trials:
@@ -77,9 +77,9 @@ name = "perinvfl"
 learning_rate = 0.005
 personal_learning_rate = 0.005
 """
-FEDPROX = """
+FADINGPROX = """
 [[algorithm]]
-name = "new_algorithm:FedProx"
+name = "new_algorithm:FadingProx"
 learning_rate = 0.005
 """
 

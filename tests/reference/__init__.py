@@ -8,6 +8,7 @@ torch.optim; the server averages models, not steps.
 from tests.reference.aggregation import AgreeingFedAvg, ClippedFedAvg, MatchedFedAvg, TrimmedFedAvg
 from tests.reference.invariant import IRM, IRMFT, GroupDRO, GroupDROContexts, IRMContexts, Scheduled, VREx
 from tests.reference.losses import context_risks, irm_loss, irm_penalty, mean_loss, predict, risk, scale_gradient
+from tests.reference.mixed import APFL, FedALA, PerFedAvg
 from tests.reference.networks import (
     descend,
     distance_squared,
@@ -18,6 +19,7 @@ from tests.reference.networks import (
     parameters_of,
     set_rate,
 )
+from tests.reference.parts import FedPer, FedRep, LGFedAvg, PartlyPersonal
 from tests.reference.perinvfl import (
     IRML2,
     PerInvFLBase,
@@ -29,12 +31,15 @@ from tests.reference.perinvfl import (
 from tests.reference.personalized import FTFA, Alone, Ditto, FedAvg, FineTuning, Personalized, PFedMe
 from tests.reference.samples import Batch, Samples, log_odds_of_answers, samples_of, shortcut_offsets
 from tests.reference.schedules import CooledFedAvg, CooledPerInvFL, LatePerInvFLIRM, PartPerInvFL, half_cosine
+from tests.reference.shared import SCAFFOLD, FedAdam, FedNova, FedProx, FedYogi
 
 __all__ = [
+    "APFL",
     "FTFA",
     "IRM",
     "IRMFT",
     "IRML2",
+    "SCAFFOLD",
     "AgreeingFedAvg",
     "Alone",
     "Batch",
@@ -42,15 +47,25 @@ __all__ = [
     "CooledFedAvg",
     "CooledPerInvFL",
     "Ditto",
+    "FedALA",
+    "FedAdam",
     "FedAvg",
+    "FedNova",
+    "FedPer",
+    "FedProx",
+    "FedRep",
+    "FedYogi",
     "FineTuning",
     "GroupDRO",
     "GroupDROContexts",
     "IRMContexts",
+    "LGFedAvg",
     "LatePerInvFLIRM",
     "MatchedFedAvg",
     "PFedMe",
     "PartPerInvFL",
+    "PartlyPersonal",
+    "PerFedAvg",
     "PerInvFLBase",
     "PerInvFLGroupDRO",
     "PerInvFLGroupDROContexts",

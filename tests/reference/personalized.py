@@ -50,15 +50,17 @@ class FedAvg:
         for i, chosen in zip(participants, places, strict=True):
             overwrite(self.local[i], self.nu)
             risks.append(self.client(i, self.batch(i, chosen)))
-        shares = self.shares(participants, [size / sum(sizes) for size in sizes])
+        self.server_step(participants, self.shares(participants, [size / sum(sizes) for size in sizes]))
+        self.after_round(dict(zip(participants, risks, strict=True)))
+        self.t += 1
+        return risks
+
+    def server_step(self, participants: list[int], shares: list[float]) -> None:
         self.server_optimizer.zero_grad()
         for k, p in enumerate(self.nu.parameters()):
             moves = [list(self.local[i].parameters())[k].detach() - p.detach() for i in participants]
             p.grad = -self.together(moves, shares)  # ν ← ν − α(ν − mean ν_i)
         self.server_optimizer.step()
-        self.after_round(dict(zip(participants, risks, strict=True)))
-        self.t += 1
-        return risks
 
     def shares(self, participants: list[int], shares: list[float]) -> list[float]:
         """What each participant's move counts."""

@@ -7,19 +7,32 @@ import dataclasses
 from typing import Any
 
 from perinvfl.algorithms.alone import Alone
+from perinvfl.algorithms.apfl import APFL
 from perinvfl.algorithms.base import ADAM_RATES, Algorithm, FineTuned, Personal, by_optimizer, erm
 from perinvfl.algorithms.ditto import Ditto
+from perinvfl.algorithms.fedadam import FedAdam
+from perinvfl.algorithms.fedala import FedALA
 from perinvfl.algorithms.fedavg import FedAvg
+from perinvfl.algorithms.fedbn import FedBN
+from perinvfl.algorithms.fednova import FedNova
+from perinvfl.algorithms.fedper import FedPer
+from perinvfl.algorithms.fedprox import FedProx
+from perinvfl.algorithms.fedrep import FedRep
+from perinvfl.algorithms.fedyogi import FedYogi
 from perinvfl.algorithms.ftfa import FTFA
 from perinvfl.algorithms.groupdro import GroupDRO
 from perinvfl.algorithms.irm import IRM
 from perinvfl.algorithms.irm_ft import IRMFT
 from perinvfl.algorithms.irm_l2 import IRML2
+from perinvfl.algorithms.lg_fedavg import LGFedAvg
 from perinvfl.algorithms.local_steps import LocalSteps
 from perinvfl.algorithms.messages import Broadcast, ClientState, ServerState, Upload
+from perinvfl.algorithms.parts import PartlyPersonal
+from perinvfl.algorithms.per_fedavg import PerFedAvg
 from perinvfl.algorithms.perinvfl_options import PerInvFL
 from perinvfl.algorithms.pfedme import PFedMe
 from perinvfl.algorithms.recommended import Recommended
+from perinvfl.algorithms.scaffold import SCAFFOLD
 from perinvfl.algorithms.vrex import VREx
 from perinvfl.core import optimizers, tree
 from perinvfl.core.hyper import By, LogUniform, OneOf, hyper
@@ -30,10 +43,12 @@ from perinvfl.learning.problem import Batch, Batches, Descent, FeatureObjective,
 __all__ = [
     "ADAM_RATES",
     "ALGORITHMS",
+    "APFL",
     "FTFA",
     "IRM",
     "IRMFT",
     "IRML2",
+    "SCAFFOLD",
     "Algorithm",
     "Alone",
     "Batch",
@@ -44,9 +59,18 @@ __all__ = [
     "Descent",
     "Ditto",
     "FeatureObjective",
+    "FedALA",
+    "FedAdam",
     "FedAvg",
+    "FedBN",
+    "FedNova",
+    "FedPer",
+    "FedProx",
+    "FedRep",
+    "FedYogi",
     "FineTuned",
     "GroupDRO",
+    "LGFedAvg",
     "LocalSteps",
     "LogUniform",
     "Number",
@@ -54,6 +78,8 @@ __all__ = [
     "OneOf",
     "PFedMe",
     "Params",
+    "PartlyPersonal",
+    "PerFedAvg",
     "PerInvFL",
     "Personal",
     "Problem",
@@ -75,9 +101,21 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "recommended": Recommended,
     "alone": Alone,
     "fedavg": FedAvg,
+    "fedprox": FedProx,
+    "scaffold": SCAFFOLD,
+    "fedadam": FedAdam,
+    "fedyogi": FedYogi,
+    "fednova": FedNova,
     "ditto": Ditto,
     "ftfa": FTFA,
     "pfedme": PFedMe,
+    "fedper": FedPer,
+    "fedrep": FedRep,
+    "lg_fedavg": LGFedAvg,
+    "fedbn": FedBN,
+    "apfl": APFL,
+    "per_fedavg": PerFedAvg,
+    "fedala": FedALA,
     "groupdro": GroupDRO,
     "irm": IRM,
     "irm_l2": IRML2,

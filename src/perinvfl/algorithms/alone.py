@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import torch
 
-from perinvfl.algorithms.base import Algorithm, Broadcast, ClientState, Upload
+from perinvfl.algorithms.base import Algorithm, Broadcast, ClientState, Purpose, Upload
 from perinvfl.core import tree
 from perinvfl.core.tree import Params
 from perinvfl.learning.problem import Batches, Problem
@@ -17,6 +17,7 @@ class Alone(Algorithm):
 
     title: ClassVar[str] = "Alone"
     paper: ClassVar[str] = "-"
+    purpose: ClassVar[Purpose] = "personal"
     has_global: ClassVar[bool] = False
     has_personal: ClassVar[bool] = True
     unused: ClassVar[tuple[str, ...]] = (

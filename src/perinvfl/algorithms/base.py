@@ -14,7 +14,7 @@ from torch import Tensor
 
 from perinvfl.algorithms.aggregation import Aggregation, Clipped, Masked, Matched, Mean, Trimmed
 from perinvfl.algorithms.local_steps import LocalSteps
-from perinvfl.algorithms.messages import Broadcast, ClientState, ServerState, Upload, WithheldRisks
+from perinvfl.algorithms.messages import Broadcast, ClientState, Combined, ServerState, Upload, WithheldRisks
 from perinvfl.core import optimizers, tree
 from perinvfl.core.hyper import By, LogUniform, OneOf, hyper
 from perinvfl.core.optimizers import Moments
@@ -24,6 +24,7 @@ from perinvfl.learning import risks
 from perinvfl.learning.problem import Batches, Descent, FeatureObjective, Number, Objective, Problem
 
 ADAM_RATES = LogUniform(3e-4, 1e-2)
+Purpose = Literal["shared", "personal", "shift"]
 
 
 def is_set(number: float | Tensor) -> bool:
@@ -46,6 +47,8 @@ class Algorithm:
 
     title: ClassVar[str]
     paper: ClassVar[str]
+    # What it is for: one model for all clients, a model for each, or models that hold where data differ from training.
+    purpose: ClassVar[Purpose] = "shared"
     has_global: ClassVar[bool] = True  # ν is trained, and worth evaluating
     has_personal: ClassVar[bool] = False  # personal() differs from ν
     unused: ClassVar[tuple[str, ...]] = ()  # inherited fields that mean nothing here
@@ -145,7 +148,12 @@ class Algorithm:
     def init_server(self, params: Params, clients: int) -> ServerState:
         moments = optimizers.start(self.server_optimizer, params)
         one = next(iter(params.values()))
-        return ServerState(params, moments, one.new_full((clients,), 1 / clients), one.new_zeros(()))
+        weights = one.new_full((clients,), 1 / clients)
+        return ServerState(params, moments, weights, one.new_zeros(()), self.start_control(params))
+
+    def start_control(self, params: Params) -> Params:
+        """What travels beside the model, as the server has it before the first round; {}: nothing does."""
+        return {}
 
     def broadcast(self, server: ServerState, clients: Tensor) -> Broadcast:
         """For the clients taking part, [n]: the weight carries a client axis, the model is the same for all."""
@@ -158,6 +166,10 @@ class Algorithm:
     def sees_updates(self) -> bool:
         """Whether the server must see single updates, with these settings."""
         return self.aggregation().needs_updates
+
+    def sends_control(self) -> bool:
+        """Whether something travels beside the updates."""
+        return bool(self.start_control({"any": torch.zeros(1)}))
 
     def aggregation(self) -> Aggregation:
         """How the clients' updates become one."""
@@ -172,10 +184,16 @@ class Algorithm:
             chosen = Clipped(chosen, self.clipping)
         return chosen
 
-    def server_round(self, server: ServerState, update: Params, risks: Tensor, clients: Tensor) -> ServerState:
+    def server_round(self, server: ServerState, combined: Combined, risks: Tensor, clients: Tensor) -> ServerState:
         """`server`, with the risks only if the algorithm declares that it needs them; drivers call this."""
         shown: Any = risks if self.sees_risks() else WithheldRisks(self.title)
-        return self.server(server, update, shown, clients)
+        if combined.control:
+            server = server._replace(control=self.server_control(server, combined.control, clients))
+        return self.server(server, combined.update, shown, clients)
+
+    def server_control(self, server: ServerState, control: Params, clients: Tensor) -> Params:
+        """What the server makes of the mean of what clients [n] sent beside their updates; `server` finds it there."""
+        return control
 
     def server(self, server: ServerState, update: Params, risks: Tensor, clients: Tensor) -> ServerState:
         """From the combined update and, where `needs_risks`, the risks [n] of the clients [n] that took part."""
@@ -183,7 +201,7 @@ class Algorithm:
         gradient = tree.map(torch.neg, update)  # ν − mean ν_i: a pseudo-gradient
         rate = self.server_learning_rate * self.cooled(server.round, 0, self.global_cooling())
         params, moments = optimizers.step(self.server_optimizer, server.params, gradient, moments, rate)
-        return ServerState(params, moments, server.weights, server.round + 1)
+        return server._replace(params=params, moments=moments, round=server.round + 1)
 
     # Pieces ----------------------------------------------------------------------------------------------------
 

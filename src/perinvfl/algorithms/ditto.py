@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from perinvfl.algorithms.base import Broadcast, ClientState, Personal, Upload, erm
+from perinvfl.algorithms.base import Broadcast, ClientState, Personal, Purpose, Upload, erm
 from perinvfl.core.hyper import LogUniform, hyper
 from perinvfl.learning.problem import Batches, Descent, Number, Problem
 
@@ -17,6 +17,7 @@ class Ditto(Personal):
 
     title: ClassVar[str] = "Ditto"
     paper: ClassVar[str] = "Li et al. 2021"
+    purpose: ClassVar[Purpose] = "personal"
 
     personal_steps: int = hyper(1, "steps of the personal model in a round", symbol="s", least=1)
     pull: float | tuple[float, ...] = hyper(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from perinvfl.algorithms.base import FineTuned
+from perinvfl.algorithms.base import FineTuned, Purpose
 from perinvfl.algorithms.fedavg import FedAvg
 
 
@@ -13,3 +13,4 @@ class FTFA(FineTuned, FedAvg):
 
     title: ClassVar[str] = "FTFA"
     paper: ClassVar[str] = "Cheng, Chadha & Duchi 2021"
+    purpose: ClassVar[Purpose] = "personal"

@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from perinvfl.algorithms.base import Algorithm, Broadcast, ClientState, ServerState, Upload, erm
+from perinvfl.algorithms.base import Algorithm, Broadcast, ClientState, Purpose, ServerState, Upload, erm
 from perinvfl.core.hyper import LogUniform, hyper
 from perinvfl.core.tree import Params
 from perinvfl.data.federation import Split
@@ -101,6 +101,7 @@ class GroupDRO(GroupWeighted):
 
     title: ClassVar[str] = "GroupDRO"
     paper: ClassVar[str] = "Sagawa et al. 2020"
+    purpose: ClassVar[Purpose] = "shift"
 
     def client(
         self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches

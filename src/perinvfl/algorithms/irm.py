@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from perinvfl.algorithms.base import Algorithm, Broadcast, Number
+from perinvfl.algorithms.base import Algorithm, Broadcast, Number, Purpose
 from perinvfl.core.hyper import LogUniform, OneOf, hyper
 from perinvfl.learning import risks
 from perinvfl.learning.penalties import PENALTIES, Penalty, PenaltyInputs
@@ -74,6 +74,7 @@ class IRM(Penalized):
 
     title: ClassVar[str] = "IRM"
     paper: ClassVar[str] = "Arjovsky et al. 2019"
+    purpose: ClassVar[Purpose] = "shift"
 
     def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective | FeatureObjective:
         return self.invariant(problem, broadcast.round, contexts=problem.over_contexts)

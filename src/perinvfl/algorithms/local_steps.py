@@ -1,5 +1,6 @@
 """Local steps of the global model, from ν^t to what is uploaded."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import torch
@@ -61,6 +62,27 @@ class LocalSteps:
             return replace(self, moments=moments, _reached=reached)
         total, moments = optimizers.step(kind, self._sum, gradient, self.moments, rate)
         return replace(self, moments=moments, _sum=total)
+
+    def holding(self, names: Collection[str]) -> "LocalSteps":
+        """With these parameters back where the steps began."""
+        if self._reached is not None:
+            held = {name: self._origin[name] if name in names else leaf for name, leaf in self._reached.items()}
+            return replace(self, _reached=held)
+        held = {name: torch.zeros_like(leaf) if name in names else leaf for name, leaf in self._sum.items()}
+        return replace(self, _sum=held)
+
+    def unless(self, undone: bool | Tensor, before: "LocalSteps") -> "LocalSteps":
+        """These steps, or where it is so, those before: clients of one program that take different numbers of them."""
+        was = before._sum or tree.map(torch.zeros_like, self._sum)
+        undone = torch.as_tensor(undone)
+        return replace(
+            self,
+            moments=tree.over(lambda new, old: torch.where(undone, old, new), self.moments, before.moments),
+            _sum=tree.map(lambda new, old: torch.where(undone, old, new), self._sum, was),
+            _reached=None
+            if self._reached is None or before._reached is None
+            else tree.map(lambda new, old: torch.where(undone, old, new), self._reached, before._reached),
+        )
 
     def noting_risk(self, risk: Tensor) -> "LocalSteps":
         """With R(ν^t; D_i) from elsewhere."""

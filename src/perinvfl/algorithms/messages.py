@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from perinvfl.core.optimizers import Moments
-from perinvfl.core.tree import Params
+from perinvfl.core.tree import EMPTY, Params
 from perinvfl.errors import UserError
 from perinvfl.learning.problem import Number
 
@@ -17,6 +17,7 @@ class Broadcast(NamedTuple):
     params: Params  # ν^t
     weight: Tensor  # the weight of this client's risk in the global objective: N q_i for GroupDRO, else 1
     round: Number  # t
+    control: Params = EMPTY  # the server's control variate, c of SCAFFOLD; empty for other methods
 
 
 class Upload(NamedTuple):
@@ -24,6 +25,16 @@ class Upload(NamedTuple):
 
     update: Params  # ν_{i,R} − ν^t, summed step by step: a difference of two models rounds small steps away
     risk: Tensor  # R(ν^t; D_i), one number
+    # A second set of numbers, of which the server needs the mean alone: SCAFFOLD's change of the control variate,
+    # c_i⁺ − c_i, or FedNova's number of steps. Empty for other methods; `start_control` declares it.
+    control: Params = EMPTY
+
+
+class Combined(NamedTuple):
+    """What the uploads of a round come to."""
+
+    update: Params  # by the algorithm's aggregation
+    control: Params = EMPTY  # the mean
 
 
 class ClientState(NamedTuple):
@@ -32,8 +43,9 @@ class ClientState(NamedTuple):
     personal: Params  # θ_i
     personal_moments: Moments
     moments: Moments  # of the local optimizer of ν
-    weights: Params  # {"q": [K]} the client's own GroupDRO weights
+    weights: Params  # its own weights: {"q": [K]} of GroupDRO, APFL's α, FedALA's W
     last: Tensor  # the round it last took part in; -1 before the first
+    control: Params = EMPTY  # c_i of SCAFFOLD
 
 
 class ServerState(NamedTuple):
@@ -41,6 +53,7 @@ class ServerState(NamedTuple):
     moments: Moments
     weights: Tensor  # q, [N]
     round: Tensor  # t, number of rounds done
+    control: Params = EMPTY  # c of SCAFFOLD, the mean number of steps of FedNova
 
 
 class WithheldRisks:

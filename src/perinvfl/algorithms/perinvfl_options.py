@@ -7,8 +7,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from perinvfl.algorithms.base import Purpose
 from perinvfl.algorithms.groupdro import weighted_contexts
 from perinvfl.algorithms.messages import Broadcast, ClientState, Upload
+from perinvfl.algorithms.parts import join
 from perinvfl.algorithms.perinvfl import Algorithm1
 from perinvfl.core import optimizers, tree
 from perinvfl.core.hyper import hyper
@@ -24,6 +26,7 @@ class PerInvFL(Algorithm1):
 
     title: ClassVar[str] = "PerInvFL"
     paper: ClassVar[str] = "Tang, Guo & Zhang 2022"
+    purpose: ClassVar[Purpose] = "shift"
 
     personal_after: int = hyper(
         0, "rounds that θ_i begins anew at ν, before it goes its own way", least=0, stacks=True, later=True
@@ -73,12 +76,7 @@ class PerInvFL(Algorithm1):
 
     def with_shared_part(self, problem: Problem, theta: Params, nu: Params) -> Params:
         """θ_i with what is not personal taken from ν."""
-        if self.personal_part == "all":
-            return theta
-        if not problem.model.head:
-            raise UserError(f'personal_part = "{self.personal_part}": this model does not say which layer is its last.')
-        own_head = self.personal_part == "head"
-        return {name: leaf if (name in problem.model.head) == own_head else nu[name] for name, leaf in theta.items()}
+        return theta if self.personal_part == "all" else join(problem.model, self.personal_part, theta, nu)
 
     # Shares of inferred contexts ------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from perinvfl.algorithms.base import ADAM_RATES, Broadcast, ClientState, LocalSteps, Personal, Upload, erm
+from perinvfl.algorithms.base import ADAM_RATES, Broadcast, ClientState, LocalSteps, Personal, Purpose, Upload, erm
 from perinvfl.core import optimizers, tree
 from perinvfl.core.hyper import By, LogUniform, hyper
 from perinvfl.core.tree import Params
@@ -16,6 +16,7 @@ class PFedMe(Personal):
 
     title: ClassVar[str] = "pFedMe"
     paper: ClassVar[str] = "Dinh, Tran & Nguyen 2020"
+    purpose: ClassVar[Purpose] = "personal"
 
     local_steps: int = hyper(20, "local rounds, one batch each", symbol="R", least=1)
     personal_steps: int = hyper(5, "steps of the personal model on each batch", symbol="K", least=1)

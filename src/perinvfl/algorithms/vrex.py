@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from perinvfl.algorithms.base import Algorithm, Broadcast, Number, ServerState, erm
+from perinvfl.algorithms.base import Algorithm, Broadcast, Number, Purpose, ServerState, erm
 from perinvfl.core.hyper import LogUniform, hyper
 from perinvfl.core.tree import Params
 from perinvfl.learning.problem import Objective, Problem
@@ -22,6 +22,7 @@ class VREx(Algorithm):
 
     title: ClassVar[str] = "V-REx"
     paper: ClassVar[str] = "Krueger et al. 2021"
+    purpose: ClassVar[Purpose] = "shift"
     needs_risks: ClassVar[bool] = True
 
     penalty_weight: float = hyper(

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 Params = dict[str, Tensor]  # one model; stacked models carry leading axes
+EMPTY: Params = {}  # for defaults; never written to
 
 
 def map(f: Callable[..., Tensor], first: Params, *rest: Params) -> Params:

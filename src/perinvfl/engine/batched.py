@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from perinvfl.algorithms.aggregation import Mean
 from perinvfl.algorithms.base import Algorithm
-from perinvfl.algorithms.messages import Broadcast, ClientState, ServerState
+from perinvfl.algorithms.messages import Broadcast, ClientState, Combined, ServerState
 from perinvfl.core import tree
 from perinvfl.core.tree import Params
 from perinvfl.data.federation import Split
@@ -30,16 +31,18 @@ class Batched:
 
         uploads, states = self._over_clients(one, server, states, cohort)
 
-        def combine(hyper: dict[str, Tensor], updates: Params, shares: Tensor) -> Params:
-            return with_settings(self.base, dict(hyper)).aggregation().combine(updates, shares)
+        def combine(hyper: dict[str, Tensor], updates: Params, control: Params, shares: Tensor) -> Combined:
+            update = with_settings(self.base, dict(hyper)).aggregation().combine(updates, shares)
+            return Combined(update, Mean().combine(control, shares))
 
-        return torch.vmap(combine)(self.hyper, uploads.update, cohort.shares), uploads.risk, states
+        combined = torch.vmap(combine)(self.hyper, uploads.update, uploads.control, cohort.shares)
+        return combined, uploads.risk, states
 
-    def server(self, server: ServerState, update: Params, client_risks: Tensor, ids: Tensor) -> ServerState:
+    def server(self, server: ServerState, combined: Combined, client_risks: Tensor, ids: Tensor) -> ServerState:
         def one(hyper: dict[str, Tensor], *rest: Any) -> ServerState:
             return with_settings(self.base, dict(hyper)).server_round(*rest)
 
-        return torch.vmap(one)(self.hyper, server, update, client_risks, ids)
+        return torch.vmap(one)(self.hyper, server, combined, client_risks, ids)
 
     def personal(self, server: ServerState, states: ClientState, cohort: Cohort) -> Params:
         def one(
@@ -84,9 +87,8 @@ class Batched:
         def to_each(leaf: Tensor) -> Tensor:  # [T, ...] -> [T * n, ...]
             return leaf[:, None].expand(trials, n, *leaf.shape[1:]).flatten(0, 1)
 
-        broadcast = Broadcast(
-            tree.map(to_each, sent.params), sent.weight.flatten(), to_each(torch.as_tensor(sent.round))
-        )
+        now, control = to_each(torch.as_tensor(sent.round)), tree.map(to_each, sent.control)
+        broadcast = Broadcast(tree.map(to_each, sent.params), sent.weight.flatten(), now, control)
         rows = {
             name: (leaf.gather(1, cohort.ids) if leaf.ndim == 2 else leaf[:, None].expand(trials, n)).flatten()
             for name, leaf in self.client_hyper.items()

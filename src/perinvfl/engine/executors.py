@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from torch import Tensor
 
 from perinvfl.algorithms.base import Algorithm
-from perinvfl.algorithms.messages import ServerState
+from perinvfl.algorithms.messages import Combined, ServerState
 from perinvfl.core import tree
 from perinvfl.core.tree import Params
 from perinvfl.data.federation import Split
@@ -35,10 +35,10 @@ class Cohort(NamedTuple):
 class Executor(Protocol):
     def clients(
         self, server: ServerState, states: Any, cohort: Cohort
-    ) -> tuple[Params, Tensor, Any]:  # combined update [T, ...], risks [T, n], new states
+    ) -> tuple[Combined, Tensor, Any]:  # combined uploads [T, ...], risks [T, n], new states
         ...
 
-    def server(self, server: ServerState, update: Params, client_risks: Tensor, ids: Tensor) -> ServerState: ...
+    def server(self, server: ServerState, combined: Combined, client_risks: Tensor, ids: Tensor) -> ServerState: ...
 
     def personal(self, server: ServerState, states: Any, cohort: Cohort) -> Params:  # [T, n, ...]
         ...

@@ -50,7 +50,9 @@ def _laid_out(broadcast: Broadcast) -> Broadcast:
             return leaf
         return leaf.permute(0, 2, 3, 1).clone(memory_format=torch.contiguous_format).permute(0, 3, 1, 2)
 
-    return broadcast._replace(params=tree.map(laid_out, broadcast.params))
+    return broadcast._replace(
+        params=tree.map(laid_out, broadcast.params), control=tree.map(laid_out, broadcast.control)
+    )
 
 
 def evenly_spaced(x: Tensor) -> Tensor:

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from perinvfl.algorithms.aggregation import Mean
 from perinvfl.algorithms.base import Algorithm
-from perinvfl.algorithms.messages import Broadcast, ClientState, ServerState, Upload
+from perinvfl.algorithms.messages import Broadcast, ClientState, Combined, ServerState, Upload
 from perinvfl.core import tree
 from perinvfl.core.tree import Params
 from perinvfl.data.federation import Split
@@ -51,19 +52,24 @@ class Loop:
             return self._client(cohort, t, i).round(broadcasts[t][i], states[t][i], cohort.indices_of(t, i))
 
         gathered = [algorithm.aggregation().begin() for algorithm in self.algorithms]
+        controls = [Mean().begin() for _ in self.algorithms]
         new_risks = torch.empty(trials, n, device=cohort.ids.device)
         new_states: list[list[ClientState]] = [[] for _ in range(trials)]
         for (t, i), (upload, state) in zip(_places(trials, n), self._spread(job, _places(trials, n)), strict=True):
             gathered[t].add(upload.update, float(cohort.shares[t, i]))
+            controls[t].add(upload.control, float(cohort.shares[t, i]))
             new_risks[t, i] = upload.risk
             new_states[t].append(state)
-        update = [gathering.result(cohort.shares[t]) for t, gathering in enumerate(gathered)]
-        return tree.stack(update), new_risks, new_states
+        combined = [
+            Combined(update.result(shares), control.result(shares))
+            for update, control, shares in zip(gathered, controls, cohort.shares, strict=True)
+        ]
+        return tree.stack(combined), new_risks, new_states
 
     @threads(1)
-    def server(self, server: ServerState, update: Params, client_risks: Tensor, ids: Tensor) -> ServerState:
+    def server(self, server: ServerState, combined: Combined, client_risks: Tensor, ids: Tensor) -> ServerState:
         trials = [
-            algorithm.server_round(row(server, t), row(update, t), client_risks[t], ids[t])
+            algorithm.server_round(row(server, t), row(combined, t), client_risks[t], ids[t])
             for t, algorithm in enumerate(self.algorithms)
         ]
         return tree.stack(trials)
@@ -115,7 +121,7 @@ class Loop:
     def _broadcast(self, t: int, server: ServerState, cohort: Cohort) -> list[Broadcast]:
         sent = self.algorithms[t].broadcast(row(server, t), cohort.ids[t])
         now = int(sent.round)  # a plain number: no tensor arithmetic for the schedule
-        return [Broadcast(sent.params, weight, now) for weight in sent.weight]
+        return [sent._replace(weight=weight, round=now) for weight in sent.weight]
 
     def _spread(self, job: Callable[[tuple[int, int]], Any], places: list[tuple[int, int]]) -> Iterator[Any]:
         """Results in the order of the places, whatever the order in which they are ready."""

@@ -283,8 +283,8 @@ class Simulation:
 
     def advance(self, cohort: Cohort) -> Tensor:
         """One round of these clients; their risks."""
-        update, risks, states = self.executor.clients(self.server, self.states_of(cohort.ids), cohort)
-        self.server = self.executor.server(self.server, update, risks, cohort.ids)
+        combined, risks, states = self.executor.clients(self.server, self.states_of(cohort.ids), cohort)
+        self.server = self.executor.server(self.server, combined, risks, cohort.ids)
         fine = self._finite(risks, states)
         self._put(cohort.ids, states)
         self.broken = torch.where((self.broken < 0) & ~fine, self.server.round.long(), self.broken)

@@ -70,7 +70,7 @@ def train(message: Message, context: Context) -> Message:
     site = _site(context)
     if assignment.plan is not None:
         return Message(codec.encode_upload(site.column_sums(assignment), True, None), reply_to=message)
-    upload = site.train(assignment, nu)
+    upload = site.train(assignment, nu, codec.decode_control(message.content))
     samples = site.samples(assignment) if task.get("tell_samples", False) else None
     return Message(codec.encode_upload(upload, assignment.tell_risk, samples), reply_to=message)
 
@@ -78,7 +78,7 @@ def train(message: Message, context: Context) -> Message:
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
     assignment, nu, _ = codec.decode_assignment(message.content)
-    scores = _site(context).evaluate(assignment, nu)
+    scores = _site(context).evaluate(assignment, nu, codec.decode_control(message.content))
     return Message(codec.encode_table(scores), reply_to=message)
 
 

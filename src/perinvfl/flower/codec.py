@@ -1,4 +1,5 @@
-"""What travels: an assignment and ν to a site, an update and one risk back. Everything that comes in is looked at.
+"""What travels: an assignment and ν to a site, an update and one risk back, and what else a method declares
+(SCAFFOLD's control variates). Everything that comes in is looked at.
 
 An upload is believed only if it is exactly what was asked for: as many numbers as ν has, of the same type, finite, of a
 norm that can be true, and nothing besides. What is wrong with it is said in words, for the record.
@@ -14,7 +15,7 @@ import numpy
 import torch
 
 from perinvfl.algorithms.messages import Upload
-from perinvfl.core.tree import Params
+from perinvfl.core.tree import EMPTY, Params
 from perinvfl.errors import UserError
 from perinvfl.flower import limits, privacy
 from perinvfl.flower.adapter.messages import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
@@ -22,6 +23,7 @@ from perinvfl.flower.assignment import Assignment
 from perinvfl.preparation.facts import are_facts
 
 MODEL, TASK, UPDATE, NUMBERS, FLAT = "model", "task", "update", "numbers", "flat"
+CONTROL = "control"  # what a method sends beside the model, either way
 RAW = "float32"  # how the numbers of an array are stored: as they are in memory, little-endian
 SITE_FAILED = 100  # the code of an error that a site reports about itself
 AGREED = ("shape", "task", "outputs", "tests", "cases")  # what of a site's description must be alike at all
@@ -59,18 +61,31 @@ def decode_params(record: ArrayRecord, like: Params) -> Params:
 
 
 def encode_assignments(
-    assignments: dict[int, Assignment], nu: Params | None, extra: dict[str, Any]
+    assignments: dict[int, Assignment], nu: Params | None, extra: dict[str, Any], control: Params = EMPTY
 ) -> dict[int, RecordDict]:
     """One message a site; the model is put into bytes, and named by Flower, once for all."""
-    layout = json.dumps({name: list(leaf.shape) for name, leaf in (nu or {}).items()})
+    layout = _layout(nu or {})
     model = None if nu is None else encode_params(nu)
+    beside = encode_params(control) if control else None
+    if control:
+        extra = {**extra, CONTROL: _layout(control)}
     contents = {}
     for client, assignment in assignments.items():
         asked = json.dumps(dataclasses.asdict(assignment))
         contents[client] = RecordDict({TASK: ConfigRecord({"assignment": asked, "layout": layout, **extra})})
         if model is not None:
             contents[client][MODEL] = model
+        if beside is not None:
+            contents[client][CONTROL] = beside
     return contents
+
+
+def _layout(params: Params) -> str:
+    return json.dumps({name: list(leaf.shape) for name, leaf in params.items()})
+
+
+def _like(layout: Any) -> Params:
+    return {name: torch.empty(shape, device="meta") for name, shape in limits.read_json(layout).items()}
 
 
 def decode_assignment(content: RecordDict) -> tuple[Assignment, Params, ConfigRecord]:
@@ -80,13 +95,23 @@ def decode_assignment(content: RecordDict) -> tuple[Assignment, Params, ConfigRe
         fields = limits.read_json(task["assignment"])
         fields["noise"] = None if fields["noise"] is None else tuple(fields["noise"])
         assignment = Assignment(**fields)
-        layout = limits.read_json(task["layout"])
-        like = {name: torch.empty(shape, device="meta") for name, shape in layout.items()}
+        like = _like(task["layout"])
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
         raise Rejected(f"is not an assignment ({limits.readable(error)})") from None
     if MODEL not in content.array_records:
         return assignment, {}, task
     return assignment, decode_params(content.array_records[MODEL], like), task
+
+
+def decode_control(content: RecordDict) -> Params:
+    """What came beside the model; {} where nothing did."""
+    if CONTROL not in content.array_records:
+        return {}
+    try:
+        like = _like(content.config_records[TASK][CONTROL])
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
+        raise Rejected(f"is not an assignment ({limits.readable(error)})") from None
+    return decode_params(content.array_records[CONTROL], like)
 
 
 def encode_upload(upload: Upload, tell_risk: bool, samples: int | None) -> RecordDict:
@@ -95,27 +120,32 @@ def encode_upload(upload: Upload, tell_risk: bool, samples: int | None) -> Recor
         numbers["risk"] = float(upload.risk)
     if samples is not None:
         numbers["samples"] = samples
-    return RecordDict({UPDATE: encode_params(upload.update), NUMBERS: MetricRecord(numbers)})
+    beside = {CONTROL: encode_params(upload.control)} if upload.control else {}
+    return RecordDict({UPDATE: encode_params(upload.update), **beside, NUMBERS: MetricRecord(numbers)})
 
 
 def decode_upload(
-    content: RecordDict, nu: Params, largest: float, asked_for: set[str]
+    content: RecordDict, nu: Params, largest: float, asked_for: set[str], control: Params = EMPTY
 ) -> tuple[Upload, dict[str, Any]]:
-    """The upload of one site, or `Rejected`; asked_for: the names of the numbers that come with it."""
-    if set(content.keys()) != {UPDATE, NUMBERS} or UPDATE not in content.array_records:
-        raise Rejected(f"has the parts {_few(content.keys())} instead of {UPDATE}, {NUMBERS}")
+    """The upload of one site, or `Rejected`; asked_for: the names of the numbers that come with it; control: the shapes
+    of what the method sends beside the update."""
+    arrays = [UPDATE, CONTROL] if control else [UPDATE]
+    parts = [*arrays, NUMBERS]
+    if set(content.keys()) != set(parts) or not all(part in content.array_records for part in arrays):
+        raise Rejected(f"has the parts {_few(content.keys())} instead of {', '.join(parts)}")
     if NUMBERS not in content.metric_records or set(content.metric_records[NUMBERS].keys()) != asked_for:
         raise Rejected("does not report what was asked for")
     numbers: dict[str, Any] = dict(content.metric_records[NUMBERS])
     update = decode_params(content.array_records[UPDATE], nu)
-    length = privacy.norm(update)
+    beside = decode_params(content.array_records[CONTROL], control) if control else {}
+    length = max(privacy.norm(update), privacy.norm(beside))
     if length > largest:
         raise Rejected(f"has the norm {length:.3g}, more than {largest:g}")
     risk = numbers.pop("risk", math.nan)
     if "risk" in asked_for:
         check_risk(risk)
     check_samples(numbers.get("samples", 1))
-    return Upload(update, torch.tensor(float(risk))), numbers
+    return Upload(update, torch.tensor(float(risk)), beside), numbers
 
 
 def check_risk(risk: Any) -> None:

@@ -73,7 +73,7 @@ def _sum(rounds: ServerRun, plan: Plan) -> Tensor:
         return torch.zeros(0, dtype=torch.int64)
     nu = encode_sums(torch.zeros(plan.size, dtype=torch.int64))
     wait, number = rounds.patience.begin(), int(bool(plan.bounds))
-    gatherer = Gatherer(rounds.transport, rounds.settings, "uniform", Mean(), nu, _check_words)
+    gatherer = Gatherer(rounds.transport, rounds.settings, "uniform", Mean(), nu, check=_check_words)
     while True:
         online = rounds.transport.online()
         gathered: Gathered | None = None
@@ -89,7 +89,7 @@ def _sum(rounds: ServerRun, plan: Plan) -> Tensor:
                 why = few.left_out
         if gathered is not None and len(gathered.used) == rounds.clients:
             rounds.books.bytes_up += gathered.bytes_up
-            return decode_sums(gathered.update, rounds.clients)
+            return decode_sums(gathered.combined.update, rounds.clients)
         for client, rejected in why.items():
             raise UserError(f"{rounds.sites[client]} {rejected}") from None
         used = [] if gathered is None else gathered.used

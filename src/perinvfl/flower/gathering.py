@@ -6,8 +6,8 @@ from statistics import median
 
 import torch
 
-from perinvfl.algorithms.aggregation import Aggregation
-from perinvfl.algorithms.messages import Upload
+from perinvfl.algorithms.aggregation import Aggregation, Mean
+from perinvfl.algorithms.messages import Combined, Upload
 from perinvfl.core.tree import Params
 from perinvfl.engine import draws
 from perinvfl.flower import codec, limits, privacy, secagg
@@ -21,7 +21,7 @@ from perinvfl.flower.transport import Transport
 class Gathered:
     """What a round's answers come to."""
 
-    update: Params
+    combined: Combined
     risks: dict[int, float]  # by client; NaN where it stays unseen
     used: list[int]
     bytes_up: int
@@ -35,6 +35,7 @@ class Gatherer:
     weights: str  # of clients in the mean: uniform, or by samples
     aggregation: Aggregation
     nu: Params  # what was sent
+    control: Params = field(default_factory=dict)  # the shapes of what a method sends beside its update
     check: Callable[[Params], None] = lambda update: None  # raises Rejected for what cannot be an update
 
     def gather(
@@ -60,7 +61,9 @@ class Gatherer:
                 if isinstance(answer, Rejected):
                     raise answer
                 bytes_up += codec.size(answer)
-                upload, rest = codec.decode_upload(answer, self.nu, self.settings.largest_update, asked_for)
+                upload, rest = codec.decode_upload(
+                    answer, self.nu, self.settings.largest_update, asked_for, self.control
+                )
                 self.check(upload.update)
                 uploads[client], samples[client] = upload, rest.get("samples", 1)
             except Rejected as rejected:
@@ -68,24 +71,26 @@ class Gatherer:
         if not uploads:
             return None, why
         shares = draws.shares(torch.tensor([samples[client] for client in uploads]), self.weights)
-        gathering = self.aggregation.begin()
+        gathering, controls = self.aggregation.begin(), Mean().begin()
         for share, upload in zip(shares.tolist(), uploads.values(), strict=True):  # in the order of the clients
             gathering.add(upload.update, share)
+            controls.add(upload.control, share)
         risks = {client: float(upload.risk) for client, upload in uploads.items()}
+        combined = Combined(gathering.result(shares), controls.result(shares))
         far = far_from_others({client: privacy.norm(upload.update) for client, upload in uploads.items()})
-        return Gathered(gathering.result(shares), risks, list(uploads), bytes_up, far), why
+        return Gathered(combined, risks, list(uploads), bytes_up, far), why
 
     def _secretly(
         self, round: int, questions: dict[int, RecordDict], heard: Callable[[int], None]
     ) -> tuple[Gathered | None, dict[int, Rejected]]:
-        size = sum(leaf.numel() for leaf in self.nu.values()) + 1
+        size = sum(leaf.numel() for leaf in (*self.nu.values(), *self.control.values())) + 1
         settings = self.settings
         mean, rest, why = secagg.collect(
             self.transport, questions, round, settings.round_timeout, settings.clipping_range, size, heard
         )
-        update, risk = secagg.unflatten(mean, self.nu)
+        combined, risk = secagg.unflatten(mean, self.nu, self.control)
         risks = {client: float(numbers.get("risk", risk)) for client, numbers in rest.items()}
-        return Gathered(update, risks, sorted(rest), 4 * size * len(rest)), why
+        return Gathered(combined, risks, sorted(rest), 4 * size * len(rest)), why
 
 
 def far_from_others(norms: dict[int, float]) -> dict[int, str]:

@@ -40,10 +40,14 @@ class PhaseWorker:
         trained = {name: tuple(leaf.shape) for name, leaf in nu.items() if name in self.shapes}
         return known and trained == self.shapes and (not statistics or self.problem.model.statistics is not None)
 
-    def train(self, nu: Params, weight: float, round: int, state: ClientState) -> tuple[Upload, ClientState]:
-        indices = self._indices("batches", round, self.algorithm.batches_per_round())
+    def broadcast(self, nu: Params, weight: float, round: int, control: Params) -> Broadcast:
+        """What came from the server, where it is used."""
+        return Broadcast(self._here(nu), torch.tensor(weight, device=self.device), round, self._here(control))
+
+    def train(self, sent: Broadcast, state: ClientState) -> tuple[Upload, ClientState]:
+        indices = self._indices("batches", int(sent.round), self.algorithm.batches_per_round())
         with torch.no_grad():
-            upload, state = self.local.round(self._broadcast(nu, weight, round), state, indices)
+            upload, state = self.local.round(sent, state, indices)
         return tree.over(lambda leaf: leaf.cpu(), upload), state
 
     def statistics(self, nu: Params) -> Params:
@@ -57,13 +61,13 @@ class PhaseWorker:
         predict = predicting_with(self.problem, self._here(nu), self.device, self.training)
         return self.phase.note(self.given, self.notes, self.client, predict)
 
-    def evaluate(self, nu: Params, weight: float, rounds: int, state: ClientState) -> dict[str, dict[str, Any]]:
+    def evaluate(self, sent: Broadcast, state: ClientState) -> dict[str, dict[str, Any]]:
         """Scores by kind of model and test case, as the simulator measures them."""
         models = {}
         if self.algorithm.has_personal:
-            models["personal"] = self.personal(nu, weight, rounds, state)
+            models["personal"] = self.personal(sent, state)
         if self.algorithm.has_global:
-            models["global"] = self._here(nu)
+            models["global"] = sent.params
         tests = self._tests()
         scores: dict[str, dict[str, Any]] = {}
         with torch.no_grad():
@@ -78,12 +82,12 @@ class PhaseWorker:
                     scores[f"{kind} groups"] = {case: rows[case][1:].tolist() for case in self.seen.tests}
         return scores
 
-    def personal(self, nu: Params, weight: float, rounds: int, state: ClientState) -> Params:
+    def personal(self, sent: Broadcast, state: ClientState) -> Params:
         """What this site predicts with."""
-        indices = self._indices("fine-tuning", rounds, self.algorithm.batches_at_end())
-        trained = {name: leaf for name, leaf in nu.items() if name in self.shapes}
+        indices = self._indices("fine-tuning", int(sent.round), self.algorithm.batches_at_end())
+        trained = {name: leaf for name, leaf in sent.params.items() if name in self.shapes}
         with torch.no_grad():
-            params = self.local.personal(self._broadcast(trained, weight, rounds), state, indices)
+            params = self.local.personal(sent._replace(params=trained), state, indices)
             return params if self.problem.model.statistics is None else params | self.local.statistics(params)
 
     def _tests(self) -> dict[str, Split]:
@@ -103,9 +107,6 @@ class PhaseWorker:
 
     def _here(self, params: Params) -> Params:
         return tree.map(lambda leaf: leaf.to(self.device), params)
-
-    def _broadcast(self, nu: Params, weight: float, round: int) -> Broadcast:
-        return Broadcast(self._here(nu), torch.tensor(weight, device=self.device), round)
 
     def _indices(self, purpose: str, round: int, steps: int) -> Tensor | None:
         """Drawn exactly as the simulator draws them."""

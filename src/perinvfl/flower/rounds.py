@@ -7,6 +7,7 @@ import time
 
 import torch
 
+from perinvfl.algorithms.messages import Combined
 from perinvfl.core import tree
 from perinvfl.core.files import only_one, write_atomically
 from perinvfl.data.encoding import feature_names
@@ -175,7 +176,7 @@ class Rounds(ServerRun):
             if len(why) == len(asked) and all("NaN" in str(w) or "infinite" in str(w) for w in why.values()):
                 if self.phase.algorithm.recovers:
                     lost = tree.map(lambda leaf: torch.full_like(leaf, math.nan), self.server.params)
-                    return Gathered(lost, {}, [], 0)
+                    return Gathered(Combined(lost, self.server.control), {}, [], 0)
                 self._broke(t)
                 return None
             used = [] if gathered is None else gathered.used
@@ -190,10 +191,9 @@ class Rounds(ServerRun):
             self.progress.heard(replies, len(asked))
 
         training, algorithm = self.phase.training, self.phase.algorithm
-        gatherer = Gatherer(
-            self.transport, self.settings, training.weights, algorithm.aggregation(), self.server.params
-        )
-        questions = self.questions(asked, self.server.params)
+        nu, control = self.server.params, self.server.control
+        gatherer = Gatherer(self.transport, self.settings, training.weights, algorithm.aggregation(), nu, control)
+        questions = self.questions(asked, nu)
         self.books.bytes_down += self.model_bytes() * len(asked)
         gathered: Gathered | None = None
         try:
@@ -217,7 +217,9 @@ class Rounds(ServerRun):
         ids = torch.tensor(gathered.used)
         risks = torch.tensor([gathered.risks[client] for client in gathered.used])
         with torch.no_grad():
-            self.server = self.phase.algorithm.server_round(self.server, gathered.update, torch.nan_to_num(risks), ids)
+            self.server = self.phase.algorithm.server_round(
+                self.server, gathered.combined, torch.nan_to_num(risks), ids
+            )
         for client in gathered.used:
             self.books.used[client] = step
         self.books.risks = [gathered.risks.get(client, math.nan) for client in range(self.clients)]

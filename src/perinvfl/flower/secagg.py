@@ -6,7 +6,8 @@ Key agreement, secret sharing and the four stages are Flower's, used from its cl
 - Masks are the ChaCha20 stream of the shared key. Flower 1.41 draws them from a generator seeded with 32 bits, which a
   server could try out one by one.
 
-The risk travels as the last entry of the vector, so that of the risks too only the mean is seen.
+What a method sends beside its update (SCAFFOLD's control variates) follows it in the vector, and the risk is the last
+entry: of all of them only the mean is seen.
 """
 
 import hashlib
@@ -19,6 +20,7 @@ import numpy
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
+from perinvfl.algorithms.messages import Combined
 from perinvfl.core.tree import Params
 from perinvfl.flower.adapter.messages import (
     Array,
@@ -45,7 +47,7 @@ from perinvfl.flower.adapter.secagg import (
     open_key_shares,
     share_keys,
 )
-from perinvfl.flower.codec import FLAT, NUMBERS, TASK, UPDATE, Rejected, check_risk
+from perinvfl.flower.codec import CONTROL, FLAT, NUMBERS, TASK, UPDATE, Rejected, check_risk
 from perinvfl.flower.limits import LARGEST_SECRET
 from perinvfl.flower.transport import Answer, Transport
 
@@ -86,8 +88,9 @@ def masking(message: Message, context: Context, call_next: Callable[[Message, Co
 
 
 def _masked(state: SecAggPlusState, configs: ConfigRecord, upload: RecordDict, seen: bool) -> RecordDict:
-    """The update and the risk as numbers modulo 2^32, plus this site's own mask and one with each other site."""
-    update = numpy.frombuffer(upload.array_records[UPDATE][FLAT].data, dtype="<f4")
+    """The upload as numbers modulo 2^32, plus this site's own mask and one with each other site."""
+    sent = [upload.array_records[part][FLAT].data for part in (UPDATE, CONTROL) if part in upload.array_records]
+    update = numpy.concatenate([numpy.frombuffer(data, dtype="<f4") for data in sent])
     numbers: dict[str, Any] = dict(upload.metric_records[NUMBERS])
     risk = numbers.get("risk", 0.0)
     if not seen:
@@ -287,12 +290,13 @@ class SecureSum:
         return fine
 
 
-def unflatten(vector: Any, like: Params) -> tuple[Params, float]:
-    """The mean update and the mean risk from a mean vector."""
+def unflatten(vector: Any, update: Params, control: Params) -> tuple[Combined, float]:
+    """From a mean vector: the mean update, the mean of what came beside it, both shaped like these, and the risk."""
     numbers = torch.from_numpy(vector)
-    parts = numbers[:-1].split([leaf.numel() for leaf in like.values()])
-    update = {name: part.view(leaf.shape).float() for (name, leaf), part in zip(like.items(), parts, strict=True)}
-    return update, float(numbers[-1])
+    leaves = [*update.values(), *control.values()]
+    split = numbers[:-1].split([leaf.numel() for leaf in leaves])
+    parts = iter([part.view(leaf.shape).float() for leaf, part in zip(leaves, split, strict=True)])
+    return Combined({name: next(parts) for name in update}, {name: next(parts) for name in control}), float(numbers[-1])
 
 
 def quantize(numbers: Any, clipping_range: float, target: int) -> Any:

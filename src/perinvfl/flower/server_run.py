@@ -116,7 +116,7 @@ class ServerRun:
             client: self.assignment(client, float(weight), taking_notes)
             for client, weight in zip(asked, sent.weight, strict=True)
         }
-        return encode_assignments(assignments, nu, extra)
+        return encode_assignments(assignments, nu, extra, sent.control)
 
     def assignment(self, client: int, weight: float = 1.0, taking_notes: bool = False) -> Assignment:
         noise = (self.settings.noise_multiplier, self.settings.noise_clip) if self.settings.private else None
@@ -192,7 +192,9 @@ class ServerRun:
         self.writer.write(**events.far_event(t + 1, name, how, self.phase.name))
 
     def model_bytes(self) -> int:
-        return sum(4 * leaf.numel() for leaf in self.server.params.values())
+        """What is sent to one site."""
+        sent = self.phase.algorithm.broadcast(self.server, torch.tensor([0]))
+        return sum(4 * leaf.numel() for leaf in (*sent.params.values(), *sent.control.values()))
 
     def totals(self) -> dict[str, Any]:
         """Traffic and privacy so far, for the record."""

@@ -82,6 +82,11 @@ def check_deployment(settings: DeploymentSettings, trial: Trial, sites: int) -> 
             f"federation.noise_multiplier = {settings.noise_multiplier:g}: {trial.label} needs the risk of each site, "
             "which would leave it without noise; use another algorithm."
         )
+    if settings.private and trial.algorithm.sends_control():
+        raise UserError(
+            f"federation.noise_multiplier = {settings.noise_multiplier:g}: {trial.label} sends more than an update, "
+            "which would leave a site without noise; use another algorithm."
+        )
     if settings.private and trial.program().own_preparation:
         raise UserError(
             f"federation.noise_multiplier = {settings.noise_multiplier:g}: {trial.label} sums up how columns relate to "

@@ -13,7 +13,7 @@ import torch
 from perinvfl.algorithms.messages import ClientState, Upload
 from perinvfl.core import tree
 from perinvfl.core.plugins import importing_from
-from perinvfl.core.tree import Params
+from perinvfl.core.tree import EMPTY, Params
 from perinvfl.data.federation import Federation
 from perinvfl.data.own.fitted import read_fitted
 from perinvfl.data.own.rows import Rows
@@ -60,9 +60,9 @@ class Site:
     def _training_rows(self, assignment: Assignment) -> Rows | None:
         return load_training_rows(self.data, open_trial(assignment.trial, self.code))
 
-    def train(self, assignment: Assignment, nu: Params) -> Upload:
+    def train(self, assignment: Assignment, nu: Params, control: Params = EMPTY) -> Upload:
         worker, state, own = self._ready(assignment, nu)
-        upload, own = worker.train(nu, assignment.weight, assignment.round, own)
+        upload, own = worker.train(worker.broadcast(nu, assignment.weight, assignment.round, control), own)
         if assignment.noise is not None:
             upload = upload._replace(update=self._noised(assignment, upload.update))
         made = dataclasses.replace(
@@ -86,9 +86,9 @@ class Site:
         worker, _, _ = self._ready(assignment, nu)
         return worker.statistics(nu)
 
-    def evaluate(self, assignment: Assignment, nu: Params) -> dict[str, dict[str, Any]]:
+    def evaluate(self, assignment: Assignment, nu: Params, control: Params = EMPTY) -> dict[str, dict[str, Any]]:
         worker, _, own = self._ready(assignment, nu)
-        return worker.evaluate(nu, assignment.weight, assignment.round, own)
+        return worker.evaluate(worker.broadcast(nu, assignment.weight, assignment.round, control), own)
 
     def commit(self, assignment: Assignment) -> None:
         """Take note of the last step that was used."""

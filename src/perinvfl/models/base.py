@@ -21,6 +21,7 @@ class Model(NamedTuple):
     # parameters. Training never sees them; they are measured on a client's data when its model is to be used.
     statistics: Callable[[Params, Tensor], Params] | None = None
     head: tuple[str, ...] = ()  # the parameters of the last layer, by name; empty where it is not known
+    norms: tuple[str, ...] = ()  # the scales and shifts of its norm layers, by name
     unmapped: str = ""  # why it cannot run under vmap, where it cannot
 
 

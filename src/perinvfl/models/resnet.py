@@ -90,7 +90,9 @@ def resnet18(
         return measured
 
     measured = statistics if norm == "batch" else None
-    return Model(init, apply, lambda params: params, features, classify, measured, head=("fc.weight", "fc.bias"))
+    last = ("fc.weight", "fc.bias")
+    norms = tuple(name for name, shape in shapes.items() if len(shape) == 1 and name not in last)
+    return Model(init, apply, lambda params: params, features, classify, measured, head=last, norms=norms)
 
 
 def parameter_shapes(outputs: int, width: int = 64, stem: Stem = "imagenet") -> dict[str, tuple[int, ...]]:

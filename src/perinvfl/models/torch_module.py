@@ -20,6 +20,7 @@ from perinvfl.core.tree import Params
 from perinvfl.errors import UserError
 from perinvfl.models.base import Model, Precision, arithmetic
 
+NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)  # instance norms are of the first
 CHECKED = 4  # samples in the trial batch
 
 
@@ -61,6 +62,7 @@ def module(build: str | Callable[..., nn.Module], shape: tuple[int, ...], output
         strip=lambda params: params,
         features=apply,
         classify=lambda params, logits: logits,
+        norms=_norms(template),
         unmapped=_why_unmapped(init, apply, shape),
     )
 
@@ -70,6 +72,17 @@ def _on_every_device(fixed: Params) -> dict[str, Params]:
     kinds = ["cpu", "cuda"] if fixed and torch.cuda.is_available() else ["cpu"]
     placed = {kind: {name: leaf.to(kind) for name, leaf in fixed.items()} for kind in kinds}
     return placed if fixed else {"cpu": {}, "cuda": {}}
+
+
+def _norms(template: nn.Module) -> tuple[str, ...]:
+    """The trained scales and shifts of its norm layers."""
+    return tuple(
+        f"{layer}.{name}" if layer else name
+        for layer, part in template.named_modules()
+        if isinstance(part, NORMS)
+        for name, leaf in part.named_parameters(recurse=False)
+        if leaf.requires_grad
+    )
 
 
 def shapes_checksum(params: Params) -> str:

@@ -38,14 +38,14 @@ def main(arguments: list[str]) -> int:
 
 def catalogue() -> Catalogue:
     algorithms = {
-        name: Entry(algorithm.title, algorithm.paper, described(settings_of(algorithm)))
+        name: Entry(algorithm.title, algorithm.paper, algorithm.purpose, described(settings_of(algorithm)))
         for name, algorithm in ALGORITHMS.items()
     }
     benchmarks = {
-        name: Entry(benchmark.doc, "", described(dataclasses.fields(benchmark.settings)))
+        name: Entry(benchmark.doc, "", "", described(dataclasses.fields(benchmark.settings)))
         for name, benchmark in BENCHMARKS.items()
     }
-    sections = {name: Entry(f"[{name}]", "", described(dataclasses.fields(cls))) for name, cls in SECTIONS.items()}
+    sections = {name: Entry(f"[{name}]", "", "", described(dataclasses.fields(cls))) for name, cls in SECTIONS.items()}
     return Catalogue(algorithms, benchmarks, sections)
 
 
@@ -85,7 +85,7 @@ def _entry(name: str, entry: Entry) -> str:
     settings = ",\n".join(f"  {_json(dataclasses.asdict(setting))}" for setting in entry.settings)
     return (
         f' {_json(name)}: {{"title": {_json(entry.title)}, "paper": {_json(entry.paper)}, '
-        f'"settings": [\n{settings}\n ]}}'
+        f'"purpose": {_json(entry.purpose)}, "settings": [\n{settings}\n ]}}'
     )
 
 

@@ -78,6 +78,7 @@ SHARED = {
     "messages.py": "What goes back and forth in a round, and what stays",
     "base.py": "The shape of an algorithm",
     "local_steps.py": "Local steps of the global model",
+    "parts.py": "Models of which a part is personal",
     "aggregation/base.py": "How updates are combined: the interface",
     "aggregation/mean.py": "The mean",
     "aggregation/fedgma.py": "FedGMA's mask (`agreement`)",

@@ -53,7 +53,7 @@ def learned(name: str, data: str, executor: Literal["vmap", "loop"]) -> Fit:
 
 @pytest.mark.parametrize("data", ["digits", "table"])
 @pytest.mark.parametrize("executor", ["loop", "vmap"])
-@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"fedbn"}))  # a perceptron has no norm layers
 def test_a_bare_name_learns(name: str, executor: Literal["vmap", "loop"], data: str) -> None:
     assert learned(name, data, executor).better
 

@@ -4,7 +4,8 @@ import typing
 
 import pytest
 
-from perinvfl.cli.list import MODELS, SECTIONS
+from perinvfl.algorithms.base import Purpose
+from perinvfl.cli.list import MODELS, PURPOSES, SECTIONS
 from perinvfl.models import ModelSettings
 from perinvfl.runs.catalogue import read_catalogue
 from perinvfl.runs.experiment import read_experiment
@@ -22,6 +23,21 @@ def test_list_is_short_and_names_everything() -> None:
     for preset in preset_names():
         method, _, table = preset.partition("-")
         assert method in printed.stdout.partition(f"...-{table}:")[2].partition("\n")[0]
+
+
+def test_list_groups_algorithms_by_what_they_are_for() -> None:
+    catalogue = read_catalogue()
+    assert set(PURPOSES) == set(typing.get_args(Purpose))
+    shown = called("list").stdout
+    for purpose, words in PURPOSES.items():
+        group = shown.partition(f"Algorithms: {words}\n")[2].splitlines()
+        names = [name for name, entry in catalogue.algorithms.items() if entry.purpose == purpose]
+        assert [line.split()[0] for line in group[: len(names)]] == names and not group[len(names)].startswith("  ")
+    assert {name: catalogue.algorithms[name].purpose for name in ("recommended", "fedprox", "fedrep")} == {
+        "recommended": "shift",
+        "fedprox": "shared",
+        "fedrep": "personal",
+    }
 
 
 def test_list_shows_one_thing_with_its_settings() -> None:

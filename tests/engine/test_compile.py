@@ -6,18 +6,32 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from perinvfl.algorithms import PerInvFL
+from perinvfl.algorithms import (
+    APFL,
+    SCAFFOLD,
+    Algorithm,
+    FedALA,
+    FedNova,
+    FedPer,
+    FedProx,
+    FedRep,
+    LGFedAvg,
+    PerFedAvg,
+    PerInvFL,
+)
 from perinvfl.data.benchmarks.random import random_federation
 from perinvfl.engine.simulation import Simulation
 from perinvfl.errors import UserError
 from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings
 
+PERINVFL = PerInvFL(
+    learning_rate=0.05, personal_learning_rate=0.05, local_steps=2, warmup_rounds=2, penalty_weight=10.0, beta=0.5
+)
+COMPILER = any(map(shutil.which, ("g++", "clang++")))
 
-def simulate(compile: bool) -> Simulation:
-    algorithm = PerInvFL(
-        learning_rate=0.05, personal_learning_rate=0.05, local_steps=2, warmup_rounds=2, penalty_weight=10.0, beta=0.5
-    )
+
+def simulate(compile: bool, algorithm: Algorithm = PERINVFL) -> Simulation:
     training = Training(batch_size=8, executor="loop", device="cpu", compile=compile)
     simulation = Simulation([algorithm], [random_federation()], [0], training, ModelSettings(hidden=(5,)))
     for _ in range(5):
@@ -27,13 +41,29 @@ def simulate(compile: bool) -> Simulation:
 
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
 def test_compiled_training_is_the_same() -> None:
-    if not any(map(shutil.which, ("g++", "clang++"))):
+    if not COMPILER:
         with pytest.raises(UserError, match="needs a C"):
             simulate(True)
         return
     counters.clear()
     compiled, plain = simulate(True), simulate(False)
     assert 0 < counters["stats"]["unique_graphs"] <= 6  # ν and θ, before and after the warm-up
+    assert_alike(compiled, plain)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(not COMPILER, reason="there is no C++ compiler")
+@pytest.mark.parametrize(
+    "algorithm",
+    [FedProx, SCAFFOLD, FedNova, FedPer, FedRep, LGFedAvg, APFL, PerFedAvg, FedALA],
+    ids=lambda algorithm: algorithm.title,
+)
+def test_methods_that_take_steps_of_their_own_are_the_same_compiled(algorithm: type[Algorithm]) -> None:
+    assert_alike(*(simulate(compile, algorithm(learning_rate=0.05, local_steps=2)) for compile in (True, False)))
+
+
+def assert_alike(compiled: Simulation, plain: Simulation) -> None:
     for name, leaf in plain.server.params.items():
         torch.testing.assert_close(compiled.server.params[name], leaf, rtol=1e-4, atol=1e-6)
     for name, leaf in plain.personal_models(plain.everyone).items():

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perinvfl.algorithms.base import Upload
-from perinvfl.core.tree import Params
+from perinvfl.core.tree import EMPTY, Params
 from perinvfl.flower import codec, limits
 from perinvfl.flower.adapter.messages import (
     Array,
@@ -45,6 +45,37 @@ def test_there_and_back() -> None:
     assert torch.equal(got.risk, sent.risk) and rest == {"samples": 12}
     quiet, _ = codec.decode_upload(codec.encode_upload(sent, False, None), NU, 1e6, set())
     assert math.isnan(quiet.risk)
+
+
+CONTROL: Params = {"0.bias": torch.randn(3), "share": torch.tensor(0.5)}
+
+
+def test_what_travels_beside_the_model_there_and_back() -> None:
+    content = serialized_copy(codec.encode_assignments({2: ASKED}, NU, {}, CONTROL)[2])
+    assert list(codec.decode_assignment(content)[1]) == list(NU)
+    got = codec.decode_control(content)
+    assert list(got) == list(CONTROL) and all(torch.equal(got[name], CONTROL[name]) for name in CONTROL)
+    assert codec.decode_control(codec.encode_assignments({2: ASKED}, NU, {})[2]) == {}
+    sent = codec.encode_upload(upload()._replace(control=CONTROL), True, None)
+    assert codec.size(sent) == 4 * (18 + 4)
+    back, _ = codec.decode_upload(serialized_copy(sent), NU, 1e6, {"risk"}, CONTROL)
+    assert all(torch.equal(back.control[name], CONTROL[name]) for name in CONTROL)
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected", "says"),
+    [
+        (CONTROL, EMPTY, "the parts update, control, numbers instead of update, numbers"),
+        (EMPTY, CONTROL, "the parts update, numbers instead of update, control, numbers"),
+        (CONTROL, {"share": torch.zeros(())}, r"shape \[4\] instead of \[1\]"),
+        ({"share": torch.tensor(math.nan)}, {"share": torch.zeros(())}, "NaN"),
+        ({"share": torch.tensor(1e30)}, {"share": torch.zeros(())}, "norm"),
+    ],
+)
+def test_what_was_not_asked_for_beside_the_update_is_refused(sent: Params, expected: Params, says: str) -> None:
+    content = codec.encode_upload(upload()._replace(control=sent), True, None)
+    with pytest.raises(Rejected, match=says):
+        codec.decode_upload(serialized_copy(content), NU, 1e6, {"risk"}, expected)
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=20))

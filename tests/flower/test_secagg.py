@@ -49,6 +49,30 @@ def test_the_sum_is_the_plain_mean_and_no_single_update_is_seen(tmp_path: Path) 
     assert len(set(evaluation["risks"])) == 1  # the mean, for everybody
 
 
+@pytest.mark.parametrize("name", ["scaffold", "fednova", "fedrep", "fedyogi"])
+def test_what_travels_beside_the_update_is_hidden_too(name: str, tmp_path: Path) -> None:
+    """Control variates and numbers of steps are part of the masked vector: the server has their mean."""
+    trial, beside = trial_of(name), []
+
+    def look(kind: str, client: int, round: int, answer: Answer) -> Answer:
+        assert isinstance(answer, RecordDict) and "control" not in answer
+        if kind == "train" and secagg.MASKED in answer:
+            beside.append(len(answer.array_records["masked"]["vector"].data) // 4)
+        return answer
+
+    rounds, simulation = deploy(trial, tmp_path, SECRET, InProcess(tmp_path, 4, look)), simulation_of(trial)
+    for left, right in zip(tree.leaves(rounds.server), tree.leaves(simulation.server), strict=True):
+        torch.testing.assert_close(left, right[0], rtol=0, atol=1e-5)
+    size = sum(leaf.numel() for leaf in rounds.server.params.values())
+    assert set(beside) == {size + 1 + {"scaffold": size, "fednova": 1}.get(name, 0)}
+
+
+@pytest.mark.parametrize("name", ["scaffold", "fednova"])
+def test_what_travels_beside_the_update_is_refused_under_noise(name: str) -> None:
+    with pytest.raises(UserError, match="sends more than an update"):
+        check_deployment(DeploymentSettings(noise_multiplier=1.0), trial_of(name), 4)
+
+
 @pytest.mark.parametrize("stage", [Stage.SETUP, Stage.SHARE_KEYS, Stage.COLLECT_MASKED_VECTORS, Stage.UNMASK])
 def test_a_site_may_drop_out_at_any_stage(stage: str, tmp_path: Path) -> None:
     """Whether it is lost before its vector counts or after, the mean is that of the sites whose vectors came."""

@@ -17,7 +17,8 @@ class FedNova(Algorithm):
     """Clients take different numbers of steps τ_i, and send the mean step d_i = Δ_i / τ_i instead of the sum.
 
     With the sum, a client that takes more steps would count more. The server moves by τ_eff = Σ p_i τ_i mean steps, so
-    τ_i travels beside d_i, and of both the mean is enough. Where all clients take as many steps, it is FedAvg.
+    τ_i travels beside d_i, as a share of R, and of both the mean is enough. Where all clients take as many steps, it
+    is FedAvg.
     """
 
     title: ClassVar[str] = "FedNova"
@@ -35,7 +36,7 @@ class FedNova(Algorithm):
     )
 
     def start_control(self, params: Params) -> Params:
-        return {"steps": next(iter(params.values())).new_ones(())}
+        return {"share": next(iter(params.values())).new_ones(())}
 
     def client(
         self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
@@ -46,7 +47,7 @@ class FedNova(Algorithm):
             steps = self.local_step(problem, broadcast, steps, batches, r).unless(r >= tau, steps)
         upload = steps.upload()
         mean_step = tree.map(lambda total: total / tau, upload.update)  # d_i = Δ_i / τ_i
-        return upload._replace(update=mean_step, control={"steps": tau}), state
+        return upload._replace(update=mean_step, control={"share": tau / self.local_steps}), state
 
     def steps_of(self, batches: Batches) -> Tensor:
         """τ_i = ⌈E n_i / B⌉, at most R."""
@@ -56,5 +57,5 @@ class FedNova(Algorithm):
 
     def server(self, server: ServerState, update: Params, risks: Tensor, clients: Tensor) -> ServerState:
         """x ← x + τ_eff Σ p_i d_i, with τ_eff = Σ p_i τ_i."""
-        taken = server.control["steps"]
-        return super().server(server, tree.map(lambda d: taken * d, update), risks, clients)
+        tau = server.control["share"] * self.local_steps
+        return super().server(server, tree.map(lambda d: tau * d, update), risks, clients)

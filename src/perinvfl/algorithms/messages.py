@@ -26,7 +26,7 @@ class Upload(NamedTuple):
     update: Params  # ν_{i,R} − ν^t, summed step by step: a difference of two models rounds small steps away
     risk: Tensor  # R(ν^t; D_i), one number
     # A second set of numbers, of which the server needs the mean alone: SCAFFOLD's change of the control variate,
-    # c_i⁺ − c_i, or FedNova's number of steps. Empty for other methods; `start_control` declares it.
+    # c_i⁺ − c_i, or FedNova's share of steps. Empty for other methods; `start_control` declares it.
     control: Params = EMPTY
 
 
@@ -53,7 +53,7 @@ class ServerState(NamedTuple):
     moments: Moments
     weights: Tensor  # q, [N]
     round: Tensor  # t, number of rounds done
-    control: Params = EMPTY  # c of SCAFFOLD, the mean number of steps of FedNova
+    control: Params = EMPTY  # c of SCAFFOLD, the mean share of steps of FedNova
 
 
 class WithheldRisks:

@@ -21,13 +21,22 @@ def names_of(model: Model, part: Part, params: Params) -> frozenset[str]:
     if part == "norms":
         names = frozenset(model.norms)
         if not names:
-            raise UserError("The norm layers of the model are to stay with each client, and this model has none.")
+            raise UserError(
+                "The norm layers of the model are to stay with each client, and this model has none; "
+                'model.kind = "resnet18" has norm layers, and a module of your own may.'
+            )
         return names
     if not model.head:
-        raise UserError(f'personal_part = "{part}": this model does not say which layer is its last.')
+        raise UserError(
+            "The last layer of the model is to be treated apart from the rest, and this model does not say which layer "
+            "is its last."
+        )
     head = frozenset(params) & frozenset(model.head)
     if len(head) == len(params):
-        raise UserError(f'personal_part = "{part}": this model has one layer, which cannot be split in two parts.')
+        raise UserError(
+            "The last layer of the model is to be treated apart from the rest, and this model has no other layer: it "
+            "cannot be split in two parts."
+        )
     return head if part == "head" else frozenset(params) - head
 
 

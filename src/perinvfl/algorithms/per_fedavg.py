@@ -8,7 +8,7 @@ from torch import Tensor
 
 from perinvfl.algorithms.base import Algorithm, Broadcast, ClientState, LocalSteps, Purpose, Upload, erm
 from perinvfl.core import tree
-from perinvfl.core.hyper import LogUniform, hyper
+from perinvfl.core.hyper import LogUniform, OneOf, hyper
 from perinvfl.core.tree import Params
 from perinvfl.learning.problem import Batch, Batches, Problem
 
@@ -18,7 +18,7 @@ class PerFedAvg(Algorithm):
     """A global model that is good after one gradient step at a client: min mean f_i(w − α ∇f_i(w)).
 
     The gradient of that has a Hessian, I − α ∇²f. The first-order variant leaves it out (FO), the other takes it from
-    the difference of two gradients (HF).
+    the difference of two gradients (HF), for which activations should be smooth: at the kinks of a ReLU gradients jump.
     """
 
     title: ClassVar[str] = "Per-FedAvg"
@@ -26,7 +26,9 @@ class PerFedAvg(Algorithm):
     purpose: ClassVar[Purpose] = "personal"
     has_personal: ClassVar[bool] = True
 
-    variant: Literal["first-order", "hessian-free"] = hyper("hessian-free", "what becomes of the Hessian")
+    variant: Literal["first-order", "hessian-free"] = hyper(
+        "first-order", "what becomes of the Hessian", search=OneOf(("first-order", "hessian-free"))
+    )
     personal_learning_rate: float = hyper(
         0.1, "size of the step by which a client makes w its own", symbol="α", above=0, search=LogUniform(1e-2, 0.5)
     )

@@ -23,6 +23,11 @@ MODELS = {
     ),
     "module": ("a torch.nn.Module of your own", ("build",)),
 }
+PURPOSES = {
+    "shift": "models that hold where data differ from training",
+    "shared": "one model for all clients",
+    "personal": "a model for each client",
+}
 SECTIONS = {
     "contexts": "how contexts are inferred where data name none",
     "model": "the network and its size",
@@ -62,7 +67,7 @@ def show_catalogue(
 def _show_all(console: Console) -> None:
     catalogue = read_catalogue()
     groups = {
-        "Algorithms": {name: _titled(entry) for name, entry in catalogue.algorithms.items()},
+        **{f"Algorithms: {words}": _algorithms_for(purpose) for purpose, words in PURPOSES.items()},
         "Benchmarks": {name: entry.title for name, entry in catalogue.benchmarks.items()},
         "Models": {name: words for name, (words, _) in MODELS.items()},
         "Sections of an experiment file": {f"[{name}]": SECTIONS[name] for name in catalogue.sections},
@@ -107,6 +112,11 @@ def _near(name: str) -> list[str]:
     """At most four names to have meant: those that contain it, the shortest first, then those spelled alike."""
     within = sorted((known for known in _known() if name in known.lower()), key=len)
     return list(dict.fromkeys([*within, *difflib.get_close_matches(name, _known(), n=4, cutoff=0.6)]))[:4]
+
+
+def _algorithms_for(purpose: str) -> dict[str, str]:
+    found = read_catalogue().algorithms.items()
+    return {name: _titled(entry) for name, entry in found if entry.purpose == purpose}
 
 
 def _titled(entry: Entry) -> str:

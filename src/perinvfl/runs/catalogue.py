@@ -35,6 +35,7 @@ class Entry:
 
     title: str
     paper: str  # of an algorithm, else empty
+    purpose: str  # of an algorithm, else empty
     settings: tuple[Setting, ...]
 
     def setting(self, name: str) -> Setting:
@@ -60,7 +61,9 @@ def read_catalogue() -> Catalogue:
 
 
 def _entry(kept: dict[str, Any]) -> Entry:
-    return Entry(kept["title"], kept["paper"], tuple(Setting(**setting) for setting in kept["settings"]))
+    return Entry(
+        kept["title"], kept["paper"], kept["purpose"], tuple(Setting(**setting) for setting in kept["settings"])
+    )
 
 
 def _toml(value: Any) -> str:

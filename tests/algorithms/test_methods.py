@@ -73,7 +73,7 @@ def test_per_fedavg_without_the_hessian_points_elsewhere_and_with_it_along_the_e
     exact = torch.func.grad(adapted_risk)(broadcast.params)
     wrong = {}
     for variant in ("first-order", "hessian-free"):
-        own = PerFedAvg(personal_learning_rate=0.5, learning_rate=1.0, variant=variant)  # type: ignore[arg-type]
+        own = PerFedAvg(personal_learning_rate=0.5, learning_rate=1.0, variant=variant)
         update = own.client(problem, broadcast, state, batches)[0].update
         wrong[variant] = max(float((update[n] + exact[n]).abs().max()) for n in exact)
     assert wrong["hessian-free"] < 0.05 * wrong["first-order"]

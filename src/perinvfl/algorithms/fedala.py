@@ -8,7 +8,7 @@ import torch
 from perinvfl.algorithms.base import Algorithm, Broadcast, ClientState, LocalSteps, Purpose, Upload, erm
 from perinvfl.algorithms.parts import names_of
 from perinvfl.core import tree
-from perinvfl.core.hyper import LogUniform, hyper
+from perinvfl.core.hyper import LogUniform, OneOf, hyper
 from perinvfl.core.tree import Params
 from perinvfl.learning.problem import Batch, Batches, Problem
 
@@ -31,7 +31,7 @@ class FedALA(Algorithm):
     )
     # Paper: in the second round W is trained until it converges. Here: as many steps in every round, because many
     # clients run as one program.
-    weight_steps: int = hyper(1, "steps of W in a round", least=1)
+    weight_steps: int = hyper(10, "steps of W in a round", least=1, search=OneOf((1, 10)))
     weight_rate: float = hyper(1.0, "step size of W", symbol="η", above=0, search=LogUniform(0.1, 10.0))
 
     def batches_per_round(self) -> int:

@@ -1,4 +1,4 @@
-"""`perinvfl data`: check data of your own; make the pictures of a benchmark, and look at them."""
+"""`perinvfl data`: check data of your own; who holds what; make the pictures of a benchmark, and look at them."""
 
 import time
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perinvfl.cli.data_check import check
+from perinvfl.cli.data_partition import partition
 from perinvfl.errors import UserError
 from perinvfl.runs.catalogue import read_catalogue
 
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
     from perinvfl.data.benchmarks.birds import Plan
 
 app = typer.Typer(
-    help="Check data of your own; make the pictures of a benchmark, and look at them.", no_args_is_help=True
+    help="Check data of your own; show who holds what; make the pictures of a benchmark.", no_args_is_help=True
 )
 app.command()(check)
+app.command()(partition)
 
 WATERBIRD = read_catalogue().benchmarks["waterbird"]
 SIZE, ALBUMS = WATERBIRD.setting("size").default, Path(WATERBIRD.setting("albums").default)

@@ -2,7 +2,8 @@
 
 `sources` reads images, `digits` colours and turns them (RC-MNIST, RC-FMNIST), `structural` draws from linear structural
 equations whose right answer is known, `planted` draws tables with a shortcut, `random` makes tiny data of every shape.
-`heart_disease` holds the patients of four hospitals.
+`plain_digits` deals images out by their labels (MNIST, Fashion-MNIST). `heart_disease` holds the patients of four
+hospitals.
 `birds` deals birds and backgrounds out; `waterbird` makes the pictures from photographs (`photos`, kept in an `album`),
 `drawn` draws them. `files` reads data that a user brings.
 """
@@ -17,6 +18,7 @@ from perinvfl.core.config import suggest
 from perinvfl.data.benchmarks.digits import DigitSettings, digit_federation
 from perinvfl.data.benchmarks.drawn import DrawnSettings, drawn_federation
 from perinvfl.data.benchmarks.heart_disease import HeartSettings, heart_federation
+from perinvfl.data.benchmarks.plain_digits import PlainDigitSettings, plain_federation
 from perinvfl.data.benchmarks.planted import PlantedSettings, planted_federation
 from perinvfl.data.benchmarks.random import RandomSettings, random_federation
 from perinvfl.data.benchmarks.structural import StructuralSettings, structural_federation
@@ -44,6 +46,16 @@ BENCHMARKS: dict[str, Benchmark] = {
         DigitSettings,
         partial(digit_federation, "rc_fmnist"),
         "pictures of clothes: the rotation tells the client, the colour is spurious",
+    ),
+    "mnist": Benchmark(
+        PlainDigitSettings,
+        partial(plain_federation, "mnist"),
+        "handwritten digits as they are, dealt out to clients by their labels",
+    ),
+    "fmnist": Benchmark(
+        PlainDigitSettings,
+        partial(plain_federation, "fmnist"),
+        "pictures of clothes as they are, dealt out to clients by their labels",
     ),
     "waterbird": Benchmark(
         WaterbirdSettings,

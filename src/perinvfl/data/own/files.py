@@ -22,6 +22,7 @@ from perinvfl.core.naming import name_of, one_spelling
 from perinvfl.data.constant import constant_scores, label_counts
 from perinvfl.data.federation import Federation, Split
 from perinvfl.data.own import readers
+from perinvfl.data.own.dealing import RowDealing, dealt
 from perinvfl.data.own.division import Division, divide
 from perinvfl.data.own.fitted import Fitted
 from perinvfl.data.own.fitting import fit_rows
@@ -62,8 +63,8 @@ class Source:
 
 
 @dataclass(frozen=True)
-class FileSettings(Division, Source):
-    """Both, the source first."""
+class FileSettings(Division, RowDealing, Source):
+    """All of them, the source first."""
 
     # Where the file lies does not change a result, what is in it does.
     unnamed = ("path",)
@@ -86,7 +87,7 @@ class FileSettings(Division, Source):
 
     @property
     def clients(self) -> int:
-        return len(read_rows(self).clients)
+        return self.partition_clients if self.partition else len(read_rows(self).clients)
 
     @property
     def fold(self) -> str:
@@ -134,12 +135,12 @@ def read_found(settings: FileSettings) -> Found:
 
 
 def read_rows(settings: FileSettings) -> Rows:
-    """The rows of a file; refuses a file with any fault."""
+    """The rows of a file, not yet dealt out; refuses a file with any fault."""
     whole = FileSettings(**{key: value for key, value in vars(settings).items() if key not in _DIVISION})
     return _read_rows(whole)
 
 
-_DIVISION = {field.name for field in dataclasses.fields(Division)}
+_DIVISION = {field.name for kind in (Division, RowDealing) for field in dataclasses.fields(kind)}
 
 
 @lru_cache(maxsize=4)
@@ -188,7 +189,8 @@ def file_federation(settings: FileSettings, seed: int, fitted: Fitted | None = N
         )
     notes: dict[str, object] = {"file": Path(settings.path).name, "checksum": settings.checksum}
     notes |= {"ignored": list(settings.ignore)} if settings.ignore else {}
-    return federation_of(read_rows(settings), settings, seed, name=Path(settings.path).stem, notes=notes, fitted=fitted)
+    rows = dealt(read_rows(settings), settings, seed)
+    return federation_of(rows, settings, seed, name=Path(settings.path).stem, notes=notes, fitted=fitted)
 
 
 def federation_of(

@@ -10,6 +10,7 @@ import torch
 from perinvfl.core import config
 from perinvfl.data.federation import Federation, Origin
 from perinvfl.data.own import readers
+from perinvfl.data.own.dealing import RowDealing, dealt
 from perinvfl.data.own.division import Division
 from perinvfl.data.own.files import Source, federation_of, usable_rows
 from perinvfl.data.own.rows import Rows
@@ -17,14 +18,14 @@ from perinvfl.errors import UserError
 
 
 @dataclass(frozen=True)
-class ArraySettings(Division):
+class ArraySettings(Division, RowDealing):
     """How arrays were divided, and what was in them."""
 
     checksum: str = ""
 
 
 @dataclass(frozen=True)
-class FrameSettings(Division, Source):
+class FrameSettings(Division, RowDealing, Source):
     """How a data frame was read and divided, and what was in it."""
 
     unnamed = ("path",)  # there is none
@@ -46,7 +47,8 @@ def frame_federation(frame: Any, settings: dict[str, Any], seed: int) -> Federat
 def _divided(rows: Rows, name: str, settings: Any, seed: int) -> Federation:
     if settings.leave_one_context_out:
         raise UserError("leave_one_context_out makes several federations; name one context in test_contexts at a time.")
-    return dataclasses.replace(federation_of(rows, settings, seed, name=name), origin=Origin(name, settings, seed))
+    made = federation_of(dealt(rows, settings, seed), settings, seed, name=name)
+    return dataclasses.replace(made, origin=Origin(name, settings, seed))
 
 
 def checksum_of_rows(rows: Rows) -> str:

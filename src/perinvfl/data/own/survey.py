@@ -11,6 +11,7 @@ from torch import Tensor
 from perinvfl.core.config import suggest
 from perinvfl.core.naming import counted, listed, name_of
 from perinvfl.data.own import readers
+from perinvfl.data.own.dealing import dealt
 from perinvfl.data.own.fault_groups import group_faults
 from perinvfl.data.own.files import FileSettings, exclude, federation_of, read_found
 from perinvfl.data.own.fitting import encoded_rows
@@ -46,7 +47,7 @@ def survey(settings: FileSettings) -> dict[str, Any]:
     if len(rows.y) == 0:
         return {**report, **_faults(faults, len(found.client), gaps), "warnings": []}
     try:
-        rows = exclude(rows, tuple(map(name_of, settings.exclude_clients)))
+        rows = dealt(exclude(rows, tuple(map(name_of, settings.exclude_clients))), settings, seed=0)
         unknown = [name for name in settings.held_out if name not in rows.contexts]
         if unknown:
             near = suggest(unknown[0], list(rows.contexts))

@@ -22,7 +22,12 @@ from tests.flower.all_pairs import Case, all_pairs
 from tests.flower.deployed import SETTINGS, assert_same, deploy, simulate
 
 CHOICES: dict[str, list[str]] = {
-    "algorithm": [*ALGORITHMS, "perinvfl over groups", "recommended, aligned", "own"],
+    "algorithm": [
+        *(name for name in ALGORITHMS if not ALGORITHMS[name].pooled),
+        "perinvfl over groups",
+        "recommended, aligned",
+        "own",
+    ],
     "data": ["random", "digits", "birds", "table", "arrays", "structural", "classes"],
     "model": ["mlp", "resnet group", "resnet batch", "module"],
     "contexts": ["given", "judge", "balance", "discount", "soft", "xrm", "again", "aligned"],

@@ -29,6 +29,7 @@ from tests.reference.perinvfl import (
     PerInvFLIRMContexts,
 )
 from tests.reference.personalized import FTFA, Alone, Ditto, FedAvg, FineTuning, Personalized, PFedMe
+from tests.reference.pooled import PooledERM, PooledFishr, PooledGroupDRO, PooledIRM
 from tests.reference.samples import Batch, Samples, log_odds_of_answers, samples_of, shortcut_offsets
 from tests.reference.schedules import CooledFedAvg, CooledPerInvFL, LatePerInvFLIRM, PartPerInvFL, half_cosine
 from tests.reference.shared import SCAFFOLD, FedAdam, FedNova, FedProx, FedYogi
@@ -72,6 +73,10 @@ __all__ = [
     "PerInvFLIRM",
     "PerInvFLIRMContexts",
     "Personalized",
+    "PooledERM",
+    "PooledFishr",
+    "PooledGroupDRO",
+    "PooledIRM",
     "Samples",
     "Scheduled",
     "TrimmedFedAvg",

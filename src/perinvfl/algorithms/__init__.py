@@ -31,6 +31,11 @@ from perinvfl.algorithms.parts import PartlyPersonal
 from perinvfl.algorithms.per_fedavg import PerFedAvg
 from perinvfl.algorithms.perinvfl_options import PerInvFL
 from perinvfl.algorithms.pfedme import PFedMe
+from perinvfl.algorithms.pooled import Pooled
+from perinvfl.algorithms.pooled_erm import PooledERM
+from perinvfl.algorithms.pooled_fishr import PooledFishr
+from perinvfl.algorithms.pooled_groupdro import PooledGroupDRO
+from perinvfl.algorithms.pooled_irm import PooledIRM
 from perinvfl.algorithms.recommended import Recommended
 from perinvfl.algorithms.scaffold import SCAFFOLD
 from perinvfl.algorithms.vrex import VREx
@@ -82,6 +87,11 @@ __all__ = [
     "PerFedAvg",
     "PerInvFL",
     "Personal",
+    "Pooled",
+    "PooledERM",
+    "PooledFishr",
+    "PooledGroupDRO",
+    "PooledIRM",
     "Problem",
     "Recommended",
     "ServerState",
@@ -122,6 +132,10 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "irm_ft": IRMFT,
     "perinvfl": PerInvFL,
     "vrex": VREx,
+    "pooled_erm": PooledERM,
+    "pooled_irm": PooledIRM,
+    "pooled_groupdro": PooledGroupDRO,
+    "pooled_fishr": PooledFishr,
 }
 
 

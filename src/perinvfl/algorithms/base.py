@@ -54,6 +54,7 @@ class Algorithm:
     unused: ClassVar[tuple[str, ...]] = ()  # inherited fields that mean nothing here
     uses_contexts: ClassVar[bool] = False  # its loss runs over a client's contexts, where `problem.over_contexts`
     recovers: ClassVar[bool] = False  # `server` knows what to do with an update that is not finite
+    pooled: ClassVar[bool] = False  # not federated: takes the data of all clients in one place, to compare with
     needs_risks: ClassVar[bool] = False  # `server` must see the risk of each client, and not only that it took part
 
     local_steps: int = hyper(1, "local steps of the global model in a round", symbol="R", least=1)

@@ -31,6 +31,7 @@ from perinvfl.runs.trial import Trial
 from perinvfl.scoring.run_scores import scores_of_predictions
 
 Scores = dict[str, dict[str, float | None]]  # by test context and client; None: the client has no sample of it
+POOLED = "all clients"  # whose risk it is, where all data are in one place
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,8 @@ class Session:
                 f"{self.trial.label}: no longer finite after round {self.rounds_done}; "
                 "smaller learning rates are the usual cure."
             )
-        self._last = Round(self.rounds_done, {self.clients[i]: risk for i, risk in zip(ids, risks, strict=True)})
+        names = (POOLED,) if self.trial.algorithm.pooled else self.clients
+        self._last = Round(self.rounds_done, {names[i]: risk for i, risk in zip(ids, risks, strict=True)})
         return self._last
 
     def run(self) -> "Session":

@@ -9,7 +9,7 @@
 torch.Size([1, 3])
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -56,6 +56,7 @@ class Simulation:
         self.device = pick_device(training.device)
         self.trials, self.clients = len(algorithms), self.federation.clients
         self.everyone = torch.arange(self.clients, device=self.device).expand(self.trials, -1)  # [T, N]
+        self.tested_clients = self._who_is_tested()  # [T, N]; more than train, where one holds all training data
         if training.precision == "tf32":
             torch.backends.cuda.matmul.allow_tf32 = True
         if isinstance(model, ModelSettings):
@@ -69,6 +70,17 @@ class Simulation:
         self.broken = torch.full((self.trials,), -1, device=self.device)
         self._recorded: RecordedRound | None = None
         self._can_record = self.device.type == "cuda" and isinstance(self.store, Stacked) and training.fraction == 1
+
+    def _who_is_tested(self) -> Tensor:
+        tested = max((len(test.y) for test in self.federation.tests.values()), default=self.clients)
+        if tested == self.clients:
+            return self.everyone
+        return torch.arange(tested, device=self.device).expand(self.trials, -1)
+
+    def _chunks(self, clients: int) -> Iterator[Tensor]:
+        """[T, n] those who are tested, so many at once."""
+        everyone = self.tested_clients
+        yield from [everyone] if everyone.shape[1] <= clients else everyone.split(clients, 1)
 
     def _pick_executor(self, federations: list[Federation]) -> Executor:
         batched = pick_batched(self.training, self.device, self.model)
@@ -142,8 +154,7 @@ class Simulation:
         """
         kinds = [kind for kind in ("personal", "global") if getattr(self.algorithms[0], f"has_{kind}")]
         columns: dict[str, list[Tensor]] = {kind: [] for kind in kinds}
-        for first in range(0, self.clients, client_chunk):
-            ids = self.everyone[:, first : first + client_chunk] if self.clients > client_chunk else self.everyone
+        for ids in self._chunks(client_chunk):
             tests = self._tests_of(ids)
             for kind in kinds:
                 params = self.models_of(kind, ids)
@@ -165,8 +176,7 @@ class Simulation:
         """{"personal" | "global": {test context: [T, N, M, outputs]}} what the models say about the tests."""
         kinds = [kind for kind in ("personal", "global") if getattr(self.algorithms[0], f"has_{kind}")]
         found: dict[str, dict[str, list[Tensor]]] = {kind: {name: [] for name in self.tests} for kind in kinds}
-        for first in range(0, self.clients, CLIENT_CHUNK):
-            ids = self.everyone[:, first : first + CLIENT_CHUNK] if self.clients > CLIENT_CHUNK else self.everyone
+        for ids in self._chunks(CLIENT_CHUNK):
             tests = dict(zip(self.tests, self._tests_of(ids), strict=True))
             for kind in kinds:
                 params = self.models_of(kind, ids)
@@ -203,7 +213,7 @@ class Simulation:
         Personal models take the statistics of their own client's data, if they have any, the global model statistics
         mixed from all clients.
         """
-        if kind == "global":
+        if kind == "global" or self.algorithms[0].pooled:
             return _to_each(self.shared_model(), ids.shape[1])
         params = self.personal_models(ids)
         return params if self.model.statistics is None else params | self._statistics(params, ids)
@@ -257,7 +267,7 @@ class Simulation:
 
     def _tests_of(self, ids: Tensor) -> list[Split]:
         """The tests of these clients; those that share their inputs go on doing so."""
-        if ids is self.everyone:
+        if ids is self.tested_clients:
             return list(self.tests.values())
         trial = torch.arange(self.trials, device=ids.device)[:, None]
         inputs = {id(test.x): test.x[trial, ids] for test in self.tests.values()}

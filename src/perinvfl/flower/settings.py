@@ -64,6 +64,8 @@ def read_settings(table: dict[str, Any]) -> DeploymentSettings:
 
 def check_deployment(settings: DeploymentSettings, trial: Trial, sites: int) -> None:
     """Refuse what cannot be had at once."""
+    if trial.algorithm.pooled:
+        raise UserError(f"{trial.label} needs the data of all clients in one place; it cannot run across machines.")
     if trial.data.clients != sites:
         raise UserError(
             f"The experiment has {trial.data.clients} clients and the federation {sites} sites; the two must be equal."

@@ -22,7 +22,8 @@ from perinvfl.preparation.inferred_contexts import (
     reference_view,
     sorted_names,
 )
-from perinvfl.preparation.phases import Described, Notes, Phase, Predict, Program
+from perinvfl.preparation.phases import Described, Notes, Phase, Predict, Program, sees_all
+from perinvfl.preparation.pooling import pooled_view
 from perinvfl.preparation.recommended import recommended_program
 from perinvfl.preparation.settings import ContextSettings
 from perinvfl.preparation.twins import twin_model
@@ -33,8 +34,14 @@ def program_of(algorithm: Algorithm, training: Training, settings: ContextSettin
     algorithm = algorithm.over(training.rounds)
     if isinstance(algorithm, Recommended):
         return recommended_program(algorithm, training, settings)
+    if algorithm.pooled and settings.infer != "given":
+        raise UserError(
+            f"contexts.infer: {algorithm.title} takes all data in one place, and clients for contexts; leave "
+            "[contexts] out."
+        )
     if settings.infer == "given":
-        return Program((), Phase("main", algorithm, training), lambda notes: {})
+        sees = pooled_view if algorithm.pooled else sees_all
+        return Program((), Phase("main", algorithm, training, sees), lambda notes: {})
     reference = Phase(
         "reference",
         reference_algorithm(settings, algorithm),

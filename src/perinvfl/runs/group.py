@@ -117,7 +117,8 @@ class TrialGroup:
         )
         if first.training.executor == "auto" and first.model.kind in MEASURED:
             if saved is None:
-                seen = [federations[seed] for seed in (run.seeds if len(federations) > 1 else run.seeds[:1])]
+                shown = run.seen if not run.program.preparation else federations.__getitem__
+                seen = [shown(seed) for seed in (run.seeds if len(federations) > 1 else run.seeds[:1])]
                 self.timed = time_executors(run.algorithms, seen, run.seeds, first.training, first.model)
             run = run.with_executor(fastest(self.timed) if saved is None else EXECUTORS[int(saved["executor"])])
         self.executor = run.training.executor

@@ -57,7 +57,7 @@ def test_list_shows_one_thing_with_its_settings() -> None:
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("dito", "did you mean ditto"), ("mnist", "did you mean rc_mnist or "), ("qqqq", "`perinvfl list` names them.")],
+    [("dito", "did you mean ditto"), ("rc_m", "did you mean rc_mnist or "), ("qqqq", "`perinvfl list` names them.")],
 )
 def test_an_unknown_name_gets_near_ones(name: str, hint: str) -> None:
     done = called("list", name)

@@ -33,6 +33,7 @@ CHOICES: dict[str, list[str]] = {
     "contexts": ["given", "judge", "balance", "discount", "soft", "xrm", "again", "aligned"],
     "images": ["as they are", "crop", "flip", "middle"],
     "aggregation": ["mean", "agreement", "matching", "both", "trimming", "median", "clipping"],
+    "global model": ["last", "mean"],
     "weights": ["uniform", "samples"],
     "fraction": ["all", "some"],
     "batches": ["full", "mini"],
@@ -70,6 +71,7 @@ def fits(case: Case) -> bool:
             not has("contexts", "balance", "soft", "again") or among("algorithm", *OVER_CONTEXTS),
             not has("algorithm", *HEADS) or not has("model", "module"),
             not has("algorithm", "fedbn") or among("model", "resnet group", "resnet batch"),
+            not has("algorithm", "alone", *NOTHING_TO_SET) or among("global model", "last"),
             not has("algorithm", "alone") or among("aggregation", "mean"),
             not has("algorithm", *NOTHING_TO_SET) or (among("aggregation", "mean") and among("contexts", "given")),
             not has("algorithm", "recommended, aligned") or among("data", "digits", "birds"),
@@ -136,6 +138,7 @@ def trial_for(case: Case, files: dict[str, dict[str, Any]]) -> Trial:
     steps = 1 if case["model"].startswith("resnet") else 2  # of a large model one is enough
     algorithm: dict[str, Any] = {"name": name, "learning_rate": rate, "local_steps": steps}
     algorithm |= AGGREGATION[case["aggregation"]]
+    algorithm |= {"average_after": 1} if case["global model"] == "mean" else {}
     if method in NOTHING_TO_SET:
         algorithm = {"name": "recommended"}
     if method == "perinvfl over groups":

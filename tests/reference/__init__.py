@@ -31,7 +31,15 @@ from tests.reference.perinvfl import (
 from tests.reference.personalized import FTFA, Alone, Ditto, FedAvg, FineTuning, Personalized, PFedMe
 from tests.reference.pooled import PooledERM, PooledFishr, PooledGroupDRO, PooledIRM
 from tests.reference.samples import Batch, Samples, log_odds_of_answers, samples_of, shortcut_offsets
-from tests.reference.schedules import CooledFedAvg, CooledPerInvFL, LatePerInvFLIRM, PartPerInvFL, half_cosine
+from tests.reference.schedules import (
+    AveragedFedAvg,
+    AveragedFTFA,
+    CooledFedAvg,
+    CooledPerInvFL,
+    LatePerInvFLIRM,
+    PartPerInvFL,
+    half_cosine,
+)
 from tests.reference.shared import SCAFFOLD, FedAdam, FedNova, FedProx, FedYogi
 
 __all__ = [
@@ -43,6 +51,8 @@ __all__ = [
     "SCAFFOLD",
     "AgreeingFedAvg",
     "Alone",
+    "AveragedFTFA",
+    "AveragedFedAvg",
     "Batch",
     "ClippedFedAvg",
     "CooledFedAvg",

@@ -1,13 +1,15 @@
 """Beyond the paper: a late start of θ, step sizes that fall, a part that is personal."""
 
+import copy
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tests.reference.networks import overwrite, set_rate
 from tests.reference.perinvfl import PerInvFLIRM
-from tests.reference.personalized import FedAvg
+from tests.reference.personalized import FTFA, FedAvg
 from tests.reference.samples import Batch, Samples
 
 
@@ -33,6 +35,37 @@ class CooledFedAvg(FedAvg):
         super().before_round()
         share = half_cosine(self.t, 0, self.set.cooling)
         set_rate(self.server_optimizer, self.set.server_learning_rate * share)
+
+
+class AveragedFedAvg(FedAvg):
+    """Cha et al. 2021, dense: what predicts is the mean of the models after every round since `average_after`."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.past: list[nn.Module] = []
+
+    def after_round(self, risks: dict[int, float]) -> None:
+        super().after_round(risks)
+        if self.t + 1 > self.set.average_after:
+            self.past.append(copy.deepcopy(self.nu))
+
+    def personal(self, i: int, places: Tensor | None) -> nn.Module:
+        trained, self.nu = self.nu, self.mean()
+        made = super().personal(i, places)
+        self.nu = trained
+        return made
+
+    def mean(self) -> nn.Sequential:
+        mean = copy.deepcopy(self.nu)
+        with torch.no_grad():
+            for k, p in enumerate(mean.parameters()):
+                if self.past:
+                    p.copy_(sum(list(model.parameters())[k] for model in self.past) / len(self.past))
+        return mean
+
+
+class AveragedFTFA(AveragedFedAvg, FTFA):
+    """Fine-tuning begins at the mean."""
 
 
 class CooledPerInvFL(LatePerInvFLIRM):

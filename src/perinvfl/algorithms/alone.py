@@ -21,7 +21,7 @@ class Alone(Algorithm):
     has_global: ClassVar[bool] = False
     has_personal: ClassVar[bool] = True
     unused: ClassVar[tuple[str, ...]] = (
-        *("server_learning_rate", "server_optimizer", "cooling"),
+        *("server_learning_rate", "server_optimizer", "cooling", "average_after"),
         *("agreement", "matching", "trimming", "clipping"),
     )
 

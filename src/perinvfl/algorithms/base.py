@@ -106,6 +106,13 @@ class Algorithm:
         later=True,
     )
 
+    average_after: int = hyper(
+        0,
+        "rounds after which the ν that predicts is the mean of ν over all rounds since (SWAD); 0: the last ν",
+        least=0,
+        later=True,
+    )
+
     # What a client does ----------------------------------------------------------------------------------------
 
     def batches_per_round(self) -> int:
@@ -150,7 +157,8 @@ class Algorithm:
         moments = optimizers.start(self.server_optimizer, params)
         one = next(iter(params.values()))
         weights = one.new_full((clients,), 1 / clients)
-        return ServerState(params, moments, weights, one.new_zeros(()), self.start_control(params))
+        state = ServerState(params, moments, weights, one.new_zeros(()), self.start_control(params))
+        return state._replace(average=tree.map(torch.clone, params)) if self.average_after else state
 
     def start_control(self, params: Params) -> Params:
         """What travels beside the model, as the server has it before the first round; {}: nothing does."""
@@ -190,7 +198,14 @@ class Algorithm:
         shown: Any = risks if self.sees_risks() else WithheldRisks(self.title)
         if combined.control:
             server = server._replace(control=self.server_control(server, combined.control, clients))
-        return self.server(server, combined.update, shown, clients)
+        return self.averaged(server, self.server(server, combined.update, shown, clients))
+
+    def averaged(self, before: ServerState, now: ServerState) -> ServerState:
+        """With the mean of ν over the rounds since `average_after`; until then the mean is ν itself."""
+        if not self.average_after:
+            return now
+        share = 1 / (now.round - self.average_after).clamp(min=1)
+        return now._replace(average=tree.map(lambda a, v: torch.lerp(a, v, share), before.average, now.params))
 
     def server_control(self, server: ServerState, control: Params, clients: Tensor) -> Params:
         """What the server makes of the mean of what clients [n] sent beside their updates; `server` finds it there."""

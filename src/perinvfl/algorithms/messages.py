@@ -54,6 +54,12 @@ class ServerState(NamedTuple):
     weights: Tensor  # q, [N]
     round: Tensor  # t, number of rounds done
     control: Params = EMPTY  # c of SCAFFOLD, the mean share of steps of FedNova
+    average: Params = EMPTY  # mean of ν over rounds, where that is what predicts
+
+    @property
+    def in_use(self) -> Params:
+        """The ν that predicts and is evaluated; training goes on from `params`."""
+        return self.average or self.params
 
 
 class WithheldRisks:

@@ -75,7 +75,7 @@ def _show_all(console: Console) -> None:
     for title, lines in groups.items():
         console.print(title, style="bold", highlight=False)
         for name, words in lines.items():
-            console.print(f"  {name:<14}{words}", highlight=False, markup=False, soft_wrap=True)
+            console.print(f"  {name:<18}{words}", highlight=False, markup=False, soft_wrap=True)
     console.print("Presets, for `perinvfl run --preset METHOD-TABLE`", style="bold", highlight=False)
     methods: dict[str, list[str]] = {}
     for method, _, table in (name.partition("-") for name in preset_names()):

@@ -205,7 +205,8 @@ class Simulation:
         """What the clients ids [T, n] train to predict with now, [T, n, ...]."""
         steps = self.algorithms[0].batches_at_end()
         indices = self.sample_indices(self.rounds_done, ids, steps, "fine-tuning")
-        return self.executor.personal(self.server, self.states_of(ids), self.cohort(ids, indices))
+        server = self.server._replace(params=self.server.in_use)
+        return self.executor.personal(server, self.states_of(ids), self.cohort(ids, indices))
 
     def models_of(self, kind: str, ids: Tensor) -> Params:
         """The "personal" or the "global" model as the clients ids [T, n] predict with it, [T, n, ...].
@@ -220,7 +221,7 @@ class Simulation:
 
     def shared_model(self) -> Params:
         """[T, ...] the global model as it predicts."""
-        params = self.server.params
+        params = self.server.in_use
         if self.model.statistics is None:
             return params
         # One client at a time: only the statistics are kept of each.

@@ -84,7 +84,7 @@ def balanced(rounds: ServerRun, measured: dict[str, Any], lead: str) -> dict[str
 
 def shared_model(rounds: ServerRun, wait: float) -> Params:
     """The global model as it predicts: where it normalises by its batch, with statistics mixed from all sites."""
-    nu, agreement = rounds.server.params, rounds.agreement
+    nu, agreement = rounds.server.in_use, rounds.agreement
     model = rounds.model()
     if model.statistics is None:
         return nu

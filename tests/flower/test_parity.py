@@ -41,7 +41,7 @@ CHOICES: dict[str, list[str]] = {
 OVER_CONTEXTS = ("groupdro", "irm", "irm_l2", "irm_ft", "perinvfl", "perinvfl over groups")
 
 
-HEADS = ("fedper", "fedrep", "lg_fedavg", "fedala")  # a module does not say which layer is its last
+HEADS = ("fedper", "fedrep", "lg_fedavg", "fedala", "fedsr", "fediir")  # a module does not say which layer is its last
 
 
 NOTHING_TO_SET = ("recommended", "recommended, aligned")

@@ -41,6 +41,7 @@ from tests.reference.schedules import (
     half_cosine,
 )
 from tests.reference.shared import SCAFFOLD, FedAdam, FedNova, FedProx, FedYogi
+from tests.reference.shift import FedDGGA, FedIIR, FedSR
 
 __all__ = [
     "APFL",
@@ -61,10 +62,13 @@ __all__ = [
     "FedALA",
     "FedAdam",
     "FedAvg",
+    "FedDGGA",
+    "FedIIR",
     "FedNova",
     "FedPer",
     "FedProx",
     "FedRep",
+    "FedSR",
     "FedYogi",
     "FineTuning",
     "GroupDRO",

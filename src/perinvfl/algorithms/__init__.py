@@ -14,10 +14,13 @@ from perinvfl.algorithms.fedadam import FedAdam
 from perinvfl.algorithms.fedala import FedALA
 from perinvfl.algorithms.fedavg import FedAvg
 from perinvfl.algorithms.fedbn import FedBN
+from perinvfl.algorithms.feddg_ga import FedDGGA
+from perinvfl.algorithms.fediir import FedIIR
 from perinvfl.algorithms.fednova import FedNova
 from perinvfl.algorithms.fedper import FedPer
 from perinvfl.algorithms.fedprox import FedProx
 from perinvfl.algorithms.fedrep import FedRep
+from perinvfl.algorithms.fedsr import FedSR
 from perinvfl.algorithms.fedyogi import FedYogi
 from perinvfl.algorithms.ftfa import FTFA
 from perinvfl.algorithms.groupdro import GroupDRO
@@ -68,10 +71,13 @@ __all__ = [
     "FedAdam",
     "FedAvg",
     "FedBN",
+    "FedDGGA",
+    "FedIIR",
     "FedNova",
     "FedPer",
     "FedProx",
     "FedRep",
+    "FedSR",
     "FedYogi",
     "FineTuned",
     "GroupDRO",
@@ -132,6 +138,9 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "irm_ft": IRMFT,
     "perinvfl": PerInvFL,
     "vrex": VREx,
+    "fedsr": FedSR,
+    "fediir": FedIIR,
+    "feddg_ga": FedDGGA,
     "pooled_erm": PooledERM,
     "pooled_irm": PooledIRM,
     "pooled_groupdro": PooledGroupDRO,

@@ -24,7 +24,7 @@ from perinvfl.learning import risks
 from perinvfl.learning.problem import Batches, Descent, FeatureObjective, Number, Objective, Problem
 
 ADAM_RATES = LogUniform(3e-4, 1e-2)
-Purpose = Literal["shared", "personal", "shift"]
+Purpose = Literal["shared", "personal", "shift", "pooled"]
 
 
 def is_set(number: float | Tensor) -> bool:
@@ -47,7 +47,8 @@ class Algorithm:
 
     title: ClassVar[str]
     paper: ClassVar[str]
-    # What it is for: one model for all clients, a model for each, or models that hold where data differ from training.
+    # What it is for: one model for all clients, a model for each, models that hold where data differ from training, or
+    # a comparison with all data in one place.
     purpose: ClassVar[Purpose] = "shared"
     has_global: ClassVar[bool] = True  # ν is trained, and worth evaluating
     has_personal: ClassVar[bool] = False  # personal() differs from ν

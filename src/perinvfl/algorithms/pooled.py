@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from perinvfl.algorithms.base import Algorithm
+from perinvfl.algorithms.base import Algorithm, Purpose
 from perinvfl.learning import risks
 from perinvfl.learning.problem import Problem
 
@@ -18,6 +18,7 @@ from perinvfl.learning.problem import Problem
 class Pooled(Algorithm):
     """R steps a round on the data of all clients; there is nothing to aggregate."""
 
+    purpose: ClassVar[Purpose] = "pooled"
     pooled: ClassVar[bool] = True
     unused: ClassVar[tuple[str, ...]] = ("server_learning_rate", "server_optimizer", "agreement", "matching")
 

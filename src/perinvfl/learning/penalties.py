@@ -58,7 +58,7 @@ def fishr(seen: PenaltyInputs) -> Tensor:
 
     A sample's gradient in the last layer is (prediction − label) · (feature, 1), so no second backward is needed.
     """
-    rows = (residuals(seen)[:, :, None] * _with_one(seen.features.float())[:, None, :]).flatten(1)  # [B, C · (D + 1)]
+    rows = sample_gradients(seen)  # [B, C · (D + 1)]
     variance = seen.means(rows.square()) - seen.means(rows).square()  # [K, C · (D + 1)]
     return seen.variance(variance).sum()
 
@@ -86,6 +86,11 @@ def residuals(seen: PenaltyInputs) -> Tensor:
         classes = torch.arange(seen.logits.shape[1], device=seen.y.device)
         return torch.softmax(seen.logits, 1) - (seen.y[:, None] == classes).to(seen.logits.dtype)
     return 2 * (seen.logits - seen.y[:, None])
+
+
+def sample_gradients(seen: PenaltyInputs) -> Tensor:
+    """[B, C · (D + 1)] each sample's gradient in the last layer's weights and bias."""
+    return (residuals(seen)[:, :, None] * _with_one(seen.features.float())[:, None, :]).flatten(1)
 
 
 def _with_one(features: Tensor) -> Tensor:

@@ -1,0 +1,36 @@
+"""The last layer of a model, for methods that look at its gradient or at what it sees."""
+
+import torch
+from torch import Tensor
+
+from perinvfl.core.tree import Params
+from perinvfl.errors import UserError
+from perinvfl.learning.penalties import PenaltyInputs, sample_gradients
+from perinvfl.learning.problem import Problem
+from perinvfl.models import Model
+
+
+def last_layer_shape(params: Params) -> tuple[int, int]:
+    """Outputs, and features plus one for the bias: of the last matrix among the parameters."""
+    outputs, features = params[_last_matrix(params)].shape[-2:]
+    return outputs, features + 1
+
+
+def check_last_layer(title: str, model: Model, params: Params) -> None:
+    if _last_matrix(params) not in model.head:
+        raise UserError(f"{title} looks at the last layer of the model, and this model does not say which that is.")
+
+
+def _last_matrix(params: Params) -> str:
+    matrices = [name for name, leaf in params.items() if leaf.ndim == 2]
+    if not matrices:
+        raise UserError("The model has no layer that is a matrix, which its last layer would have to be.")
+    return matrices[-1]
+
+
+def last_layer_gradient(problem: Problem, features: Tensor, logits: Tensor, y: Tensor, context: Tensor) -> Tensor:
+    """[outputs, D + 1] gradient of the mean loss in the last layer's weights and bias, without a backward pass."""
+    whole = problem.whole(context)
+    seen = PenaltyInputs(problem.task, features, logits, y, whole, problem.paired)
+    rows = sample_gradients(seen)  # [B, outputs · (D + 1)]
+    return seen.means(rows)[0].unflatten(0, (logits.shape[1], -1)).to(torch.float32)

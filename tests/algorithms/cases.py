@@ -14,16 +14,23 @@ from perinvfl.algorithms import (
     FedAdam,
     FedALA,
     FedAvg,
+    FedDGGA,
+    FedIIR,
     FedNova,
     FedPer,
     FedProx,
     FedRep,
+    FedSR,
     FedYogi,
     GroupDRO,
     LGFedAvg,
     PerFedAvg,
     PerInvFL,
     PFedMe,
+    PooledERM,
+    PooledFishr,
+    PooledGroupDRO,
+    PooledIRM,
     VREx,
 )
 from perinvfl.algorithms.base import Algorithm
@@ -98,6 +105,9 @@ CASES = {
     "fedavg_trimmed": Case(FedAvg, reference.TrimmedFedAvg, {"local_steps": 2}, {"trimming": 0.3}, {"trimming": 0.2}),
     "fedavg_median": Case(FedAvg, reference.TrimmedFedAvg, {"local_steps": 2}, {"trimming": 0.5}, {"trimming": 0.5}),
     "fedavg_clipped": Case(FedAvg, reference.ClippedFedAvg, {"local_steps": 2}, {"clipping": 0.9}, {"clipping": 1.2}),
+    "fedavg_averaged": Case(FedAvg, reference.AveragedFedAvg, {"local_steps": 2, "average_after": 2}, {}, {}),
+    "fedavg_not_yet": Case(FedAvg, reference.AveragedFedAvg, {"local_steps": 2, "average_after": 4}, {}, {}),
+    "ftfa_averaged": Case(FTFA, reference.AveragedFTFA, TUNING | {"average_after": 1}, {}, {}),
     "fedavg_cooled": Case(FedAvg, reference.CooledFedAvg, {"local_steps": 2, "cooling": 5}, {}, {}),
     "perinvfl_cooled": Case(
         PerInvFL,
@@ -116,7 +126,19 @@ CASES = {
     "vrex_unscaled": Case(
         VREx, reference.VREx, {"local_steps": 2, "rescale": False}, {"penalty_weight": 2.0}, {"penalty_weight": 0.5}
     ),
+    "fedsr": Case(FedSR, reference.FedSR, {"local_steps": 2}, {"l2r": 0.02, "cmi": 0.3}, {"l2r": 0.0, "cmi": 0.05}),
+    "fediir": Case(
+        FedIIR, reference.FedIIR, {"local_steps": 2}, {"penalty_weight": 0.8, "memory": 0.5}, {"penalty_weight": 3.0}
+    ),
+    "feddg_ga": Case(
+        FedDGGA, reference.FedDGGA, {"local_steps": 2, "total_rounds": 3}, {"adjustment": 0.1}, {"adjustment": 0.4}
+    ),
+    "pooled_erm": Case(PooledERM, reference.PooledERM, {"local_steps": 2}, {}, {}),
+    "pooled_irm": Case(PooledIRM, reference.PooledIRM, {"local_steps": 2}, *SCHEDULE),
+    "pooled_groupdro": Case(PooledGroupDRO, reference.PooledGroupDRO, {"local_steps": 2}, *DRO),
+    "pooled_fishr": Case(PooledFishr, reference.PooledFishr, {"local_steps": 2}, *SCHEDULE),
 }
+SHIFT = ("fedsr", "fediir", "feddg_ga", "pooled_irm", "pooled_groupdro")
 PENALIZED = ("irm", "irm_unscaled", "irm_ft", "irm_l2", "perinvfl_irm")
 
 # What runs over contexts inferred to be balanced, and what is trained with a shortcut discounted.

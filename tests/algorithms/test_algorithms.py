@@ -22,8 +22,9 @@ from perinvfl.data.federation import ContextUse, Federation, Task
 from perinvfl.engine.simulation import Simulation
 from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings
+from perinvfl.preparation.pooling import pooled_view
 from tests import reference
-from tests.algorithms.cases import BALANCED, CASES, DISCOUNTED, PENALIZED, Case
+from tests.algorithms.cases import BALANCED, CASES, DISCOUNTED, PENALIZED, SHIFT, Case
 
 MODEL = ModelSettings(hidden=(5, 4))  # padded to 16 inside
 EXECUTORS: tuple[Literal["vmap", "loop"], ...] = ("vmap", "loop")
@@ -106,6 +107,8 @@ def run_reference(
 
 def compare(case: Case, optimizer: str, training: dict[str, Any], federations: list[Federation]) -> None:
     algorithms = settings_of(case, optimizer)
+    if case.algorithm.pooled:
+        federations = [pooled_view(federation, {}) for federation in federations]
     close: dict[str, Any] = {"rtol": 2e-4, "atol": 1e-5 if optimizer == "sgd" else 2e-5}
     simulations, risks = {}, {}
     for executor in EXECUTORS:
@@ -113,7 +116,7 @@ def compare(case: Case, optimizer: str, training: dict[str, Any], federations: l
         simulations[executor] = Simulation(algorithms, federations, SEEDS, how, MODEL)
     runs = [run_reference(case, simulations["loop"], federations, trial) for trial in range(2)]
     start = simulations["loop"].server.params
-    everyone = torch.arange(4).expand(2, -1)
+    everyone = torch.arange(federations[0].clients).expand(2, -1)
     for executor, simulation in simulations.items():
         risks[executor] = [simulation.round() for _ in range(ROUNDS)]
         personal = simulation.model.strip(simulation.personal_models(everyone))
@@ -130,9 +133,11 @@ def compare(case: Case, optimizer: str, training: dict[str, Any], federations: l
                 for name, leaf in model.items():
                     got = personal[name][trial, i].double()
                     torch.testing.assert_close(got, leaf, msg=label_of(label, f"personal {i} {name}"), **close)
-            if isinstance(run, reference.GroupDRO):
+            if isinstance(run, reference.GroupDRO | reference.FedDGGA):
                 q = simulation.server.weights[trial].double()
                 torch.testing.assert_close(q, torch.tensor(run.q).double(), msg=label_of(label, "q"), **close)
+            if isinstance(run, reference.PooledGroupDRO):
+                compare_local_weights(simulation, "q", [run.group_q], trial, close)
             if isinstance(run, reference.VREx):
                 ahead = simulation.server.weights[trial].double()
                 torch.testing.assert_close(ahead, torch.tensor(run.ahead).double(), msg=label_of(label, "R_i"), **close)
@@ -158,7 +163,7 @@ def label_of(label: str, what: str) -> Any:
 def compare_local_weights(
     simulation: Simulation, kind: str, weights: list[dict[int, float]], trial: int, close: dict[str, Any]
 ) -> None:
-    states: Any = simulation.store.take(torch.arange(4).expand(2, -1))
+    states: Any = simulation.store.take(simulation.everyone)
     for i, expected in enumerate(weights):
         q = states[trial][i].weights[kind] if isinstance(states, list) else states.weights[kind][trial, i]
         own = torch.tensor([q[context] for context in expected]).double()
@@ -188,13 +193,19 @@ def test_vmap_and_loop_equal_the_reference(name: str, optimizer: str, batch: str
 @pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [0, 12])
 @pytest.mark.parametrize("task", ["multiclass", "regression"])
-@pytest.mark.parametrize("name", ["irm", "perinvfl_irm", "perinvfl_groupdro"])
+@pytest.mark.parametrize("name", ["irm", "perinvfl_irm", "perinvfl_groupdro", *SHIFT])
 def test_other_tasks_equal_the_reference(name: str, task: Task, batch_size: int) -> None:
     case = CASES[name]
     if task == "regression":  # its penalty is of the fourth order in the parameters
         gentle = {"learning_rate": 0.005} | ({"personal_learning_rate": 0.002} if case.algorithm is PerInvFL else {})
         case = case._replace(shared=case.shared | gentle)
     compare(case, "sgd", {"batch_size": batch_size, "weights": "samples"}, federations_of(task, 2, False))
+
+
+@pytest.mark.parametrize("batch_size", [0, 12])
+def test_fishr_of_several_classes_equals_the_reference(batch_size: int) -> None:
+    """Of a regression its penalty is of the eighth order in the parameters, and diverges at any usual step size."""
+    compare(CASES["pooled_fishr"], "sgd", {"batch_size": batch_size}, federations_of("multiclass", 2, False))
 
 
 @pytest.mark.slow

@@ -17,7 +17,13 @@ from tests.algorithms.small_runs import client_view, small_federation
 from tests.commands import ROOT
 
 PAGE = (ROOT / "docs/methods.md").read_text(encoding="utf-8")
-HEADS = {"shift": "For data that differ from training", "shared": "One model", "personal": "A model for each client"}
+HEADS = {
+    "shift": "For data that differ from training",
+    "shared": "One model",
+    "personal": "A model for each client",
+    "pooled": "All data in one place",
+}
+FEDERATED = [name for name, algorithm in ALGORITHMS.items() if not algorithm.pooled]
 STEPS = {"local_steps": 2, "personal_steps": 3, "weight_steps": 5}
 
 
@@ -41,17 +47,23 @@ def test_every_method_has_its_row_under_what_it_is_for() -> None:
             assert ALGORITHMS[name].purpose == group, name
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+def test_pooled_methods_take_all_data() -> None:
+    for name in set(ALGORITHMS) - set(FEDERATED):
+        assert rows()[name][1:6] == ["nothing", "-", "all data", "all data", "no"]
+
+
+@pytest.mark.parametrize("name", FEDERATED)
 def test_traffic_and_what_the_server_needs(name: str) -> None:
     algorithm, row = ALGORITHMS[name](), rows()[name]
-    params = {"w": torch.zeros(100, 100)}
+    params = {"body": torch.zeros(100, 100), "head": torch.zeros(2, 10)}
     down = algorithm.broadcast(algorithm.init_server(params, 3), torch.arange(3))
     up = algorithm.start_control(params)
-    beside = [sum(leaf.numel() for leaf in sent.values()) / 10_000 for sent in (down.control, up)]
+    beside = [sum(leaf.numel() for leaf in sent.values()) / 10_020 for sent in (down.control, up)]
     assert [int(cell) for cell in row[2:4]] == [1 + round(share) for share in beside]
     assert (row[5] == "with consent") == algorithm.sees_risks() and not algorithm.sees_updates()
     assert (row[4] == "each risk") == algorithm.sees_risks()
-    assert (row[1] == "nothing") == (not algorithm.has_personal and not algorithm.init_client(params, 2).control)
+    kept = algorithm.init_client(params, 2)
+    assert (row[1] == "nothing") == (not algorithm.has_personal and not kept.control and not kept.personal)
 
 
 @pytest.mark.parametrize("name", [name for name, row in rows().items() if row[6].startswith("`") and name != "fedbn"])

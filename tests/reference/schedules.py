@@ -60,7 +60,7 @@ class AveragedFedAvg(FedAvg):
         with torch.no_grad():
             for k, p in enumerate(mean.parameters()):
                 if self.past:
-                    p.copy_(sum(list(model.parameters())[k] for model in self.past) / len(self.past))
+                    p.copy_(torch.stack([list(model.parameters())[k] for model in self.past]).mean(0))
         return mean
 
 

@@ -52,7 +52,7 @@ class FedSR(FedAvg):
         return 0 if self.task == "regression" else int(y)
 
     def client(self, i: int, batch: Batch) -> float:
-        first, found = batch(0), {}
+        first, found = batch(0), dict[int, tuple[Tensor, float]]()
         for x, y in zip(first.x, first.y, strict=True):
             z, label = self.nu[:-1](x[None])[0].detach(), self.class_of(y)
             total, count = found.get(label, (torch.zeros_like(z), 0.0))
@@ -73,7 +73,8 @@ class FedSR(FedAvg):
         for label in {label for i in participants for label in self.sent[i]}:
             held = [(share, self.sent[i][label]) for share, i in zip(shares, participants, strict=True)
                     if label in self.sent[i]]  # fmt: skip
-            self.m[label] = sum(s * total for s, (total, _) in held) / sum(s * count for s, (_, count) in held)
+            total = torch.stack([s * total for s, (total, _) in held]).sum(0)
+            self.m[label] = total / sum(s * count for s, (_, count) in held)
 
 
 class FedDGGA(FedAvg):
@@ -81,13 +82,13 @@ class FedDGGA(FedAvg):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.own: dict[int, nn.Module] = {}
+        self.last: dict[int, nn.Module] = {}
 
     def client(self, i: int, batch: Batch) -> float:
         after = super().client(i, batch)
-        known = i in self.own
-        before = mean_loss(self.task, predict(self.own[i], batch(0)), batch(0).y).item() if known else after
-        self.own[i] = copy.deepcopy(self.local[i])
+        known = i in self.last
+        before = mean_loss(self.task, predict(self.last[i], batch(0)), batch(0).y).item() if known else after
+        self.last[i] = copy.deepcopy(self.local[i])
         return after - before
 
     def shares(self, participants: list[int], shares: list[float]) -> list[float]:

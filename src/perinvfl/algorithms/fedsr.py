@@ -70,7 +70,7 @@ class FedSR(Algorithm):
 
     def class_sums(self, problem: Problem, sent: Broadcast, z: Tensor, logits: Tensor, y: Tensor, c: Tensor) -> Tensor:
         """[classes, D + 1] Σ of the features of each class, and the number of its samples, both over the batch size."""
-        real = risks.whole(c)
+        real = (c >= 0).float()[:, None]  # padding is of no class
         classes = torch.arange(sent.control["share"].shape[0], device=y.device)
         member = (class_of(problem, y)[:, None] == classes).float() * real  # [B, classes]
         return member.t() @ torch.cat([z.float(), torch.ones_like(real)], 1) / real.sum()

@@ -27,6 +27,7 @@ PURPOSES = {
     "shift": "models that hold where data differ from training",
     "shared": "one model for all clients",
     "personal": "a model for each client",
+    "pooled": "all data in one place, to see what federation costs",
 }
 SECTIONS = {
     "contexts": "how contexts are inferred where data name none",

@@ -49,7 +49,7 @@ def test_the_sum_is_the_plain_mean_and_no_single_update_is_seen(tmp_path: Path) 
     assert len(set(evaluation["risks"])) == 1  # the mean, for everybody
 
 
-@pytest.mark.parametrize("name", ["scaffold", "fednova", "fedrep", "fedyogi"])
+@pytest.mark.parametrize("name", ["scaffold", "fednova", "fedrep", "fedyogi", "fedsr", "fediir"])
 def test_what_travels_beside_the_update_is_hidden_too(name: str, tmp_path: Path) -> None:
     """Control variates and numbers of steps are part of the masked vector: the server has their mean."""
     trial, beside = trial_of(name), []
@@ -64,10 +64,11 @@ def test_what_travels_beside_the_update_is_hidden_too(name: str, tmp_path: Path)
     for left, right in zip(tree.leaves(rounds.server), tree.leaves(simulation.server), strict=True):
         torch.testing.assert_close(left, right[0], rtol=0, atol=1e-5)
     size = sum(leaf.numel() for leaf in rounds.server.params.values())
-    assert set(beside) == {size + 1 + {"scaffold": size, "fednova": 1}.get(name, 0)}
+    travels = sum(leaf.numel() for leaf in rounds.server.control.values())
+    assert set(beside) == {size + 1 + travels} and (travels > 0) == (name not in ("fedrep", "fedyogi"))
 
 
-@pytest.mark.parametrize("name", ["scaffold", "fednova"])
+@pytest.mark.parametrize("name", ["scaffold", "fednova", "fedsr", "fediir"])
 def test_what_travels_beside_the_update_is_refused_under_noise(name: str) -> None:
     with pytest.raises(UserError, match="sends more than an update"):
         check_deployment(DeploymentSettings(noise_multiplier=1.0), trial_of(name), 4)

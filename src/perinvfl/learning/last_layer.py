@@ -11,8 +11,12 @@ from perinvfl.models import Model
 
 
 def last_layer_shape(params: Params) -> tuple[int, int]:
-    """Outputs, and features plus one for the bias: of the last matrix among the parameters."""
-    outputs, features = params[_last_matrix(params)].shape[-2:]
+    """Outputs, and features plus one for the bias: of the last matrix among the parameters.
+
+    Where there is none, clients refuse the model (`check_last_layer`), and any shape will do.
+    """
+    last = _last_matrix(params)
+    outputs, features = params[last].shape if last else (1, 1)
     return outputs, features + 1
 
 
@@ -22,10 +26,7 @@ def check_last_layer(title: str, model: Model, params: Params) -> None:
 
 
 def _last_matrix(params: Params) -> str:
-    matrices = [name for name, leaf in params.items() if leaf.ndim == 2]
-    if not matrices:
-        raise UserError("The model has no layer that is a matrix, which its last layer would have to be.")
-    return matrices[-1]
+    return next((name for name, leaf in reversed(params.items()) if leaf.ndim == 2), "")
 
 
 def last_layer_gradient(problem: Problem, features: Tensor, logits: Tensor, y: Tensor, context: Tensor) -> Tensor:

@@ -74,6 +74,7 @@ def from_arrays(
     context: Any = None,
     features: Any = None,
     categories: Any = (),
+    missing_values: dict[str, Any] | None = None,
     task: AskedTask = "auto",
     seed: int = 0,
     **division: Any,
@@ -81,11 +82,12 @@ def from_arrays(
     """From arrays, tensors, lists or a table in memory: x [n, ...], y [n], and who and where each row is from.
 
     A missing value of a table (NaN, None) becomes the training median, text a category; `categories` names further
-    columns that are categories.
+    columns that are categories, and `missing_values` numbers that stand for a missing value, as {"chol": 0}.
     `division`: test_contexts, test_share, holdout, standardise, as in `[data]`.
     """
     declared = (categories,) if isinstance(categories, str) else tuple(categories)
-    rows = array_rows(x, y, client, context, task, features, declared)
+    stand_ins = config.convert(config.NumbersByName, missing_values or {}, "missing_values")
+    rows = array_rows(x, y, client, context, task, features, declared, stand_ins)
     return array_federation(rows, _plain(division), seed)
 
 

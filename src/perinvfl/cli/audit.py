@@ -8,7 +8,7 @@ import typer
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from perinvfl.cli.options import Format, TextOrJson
+from perinvfl.cli.options import Category, Format, Missing, TextOrJson, missing_values
 from perinvfl.terminal.tables import wide_console
 
 if TYPE_CHECKING:
@@ -30,9 +30,8 @@ def audit(
     ] = None,
     feature: Annotated[list[str] | None, typer.Option("--feature", help="A column to look at; else all.")] = None,
     ignore: Annotated[list[str] | None, typer.Option("--ignore", help="A column to leave out.")] = None,
-    category: Annotated[
-        list[str] | None, typer.Option("--category", help="A column of numbers that are codes and no amounts.")
-    ] = None,
+    category: Category = None,
+    missing: Missing = None,
     task: Annotated[str, typer.Option("--task", help="auto, binary, multiclass or regression.")] = "auto",
     out: Annotated[Path, typer.Option("--out", help="Folder for the page and the numbers.")] = Path("audit"),
     format: Format = TextOrJson.text,
@@ -47,7 +46,7 @@ def audit(
     given = {
         "path": str(path), "label": label, "client": client, "context": context, "task": task,
         "test_contexts": held_out or [], "features": feature or [], "ignore": ignore or [],
-        "categories": category or [],
+        "categories": category or [], "missing_values": missing_values(missing),
     }  # fmt: skip
     found = audit_table(config.build(FileSettings, given, "data"))
     out.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from perinvfl.cli.options import Format, TextOrJson
+from perinvfl.cli.options import Category, Format, Missing, TextOrJson, missing_values
 from perinvfl.errors import UserError
 from perinvfl.terminal.tables import wide_console
 
@@ -28,6 +28,8 @@ def check(
     context: Annotated[str, typer.Option("--context", help='Column that names the context; "" for none.')] = "context",
     test_context: Annotated[list[str] | None, typer.Option("--test-context", help="A context to hold out.")] = None,
     ignore: Annotated[list[str] | None, typer.Option("--ignore", help="A column to leave out.")] = None,
+    category: Category = None,
+    missing: Missing = None,
     task: Annotated[str, typer.Option("--task", help="auto, binary, multiclass or regression.")] = "auto",
     format: Format = TextOrJson.text,
 ) -> None:
@@ -44,6 +46,7 @@ def check(
         given = {
             "path": str(path), "label": label, "client": client, "context": context, "task": task,
             "test_contexts": test_context or [], "ignore": ignore or [],
+            "categories": category or [], "missing_values": missing_values(missing),
         }  # fmt: skip
         settings = config.build(FileSettings, given, "data")
     found = survey(settings)

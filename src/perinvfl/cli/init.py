@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from perinvfl.cli.options import Category, Missing, missing_values
 from perinvfl.core.config import suggest
 from perinvfl.core.naming import counted
 from perinvfl.errors import UserError
@@ -32,6 +33,8 @@ def init(
     context: Annotated[
         str | None, typer.Option("--context", help='Column that names the context; "" for none.')
     ] = None,
+    category: Category = None,
+    missing: Missing = None,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="The file to write; by default named after the table.")
     ] = None,
@@ -66,7 +69,10 @@ def init(
             raise UserError(f"{path}: {guess.why}; say with --{role} which column is the {role}{none}.")
     for role, guess in guesses.items():
         print(f"{role + ':':<9}{guess.column or 'none'} ({guess.why})")
-    draft, faults = _draft(path, file, guesses)
+    declared = {"categories": category or [], "missing_values": missing_values(missing)}
+    for name in [*declared["categories"], *declared["missing_values"]]:
+        _check_column("--category or --missing", name, cells)
+    draft, faults = _draft(path, file, guesses, declared)
     write_atomically(file, draft_text(draft).encode())
     _tell(draft, file, faults)
 
@@ -99,14 +105,14 @@ def _ask(role: str, guess: "Guess", cells: "Cells") -> "Guess":
         typer.echo(f'There is no column "{answer}"{suggest(answer, cells.header)}')
 
 
-def _draft(path: Path, file: Path, guesses: "dict[str, Guess]") -> "tuple[Draft, int]":
+def _draft(path: Path, file: Path, guesses: "dict[str, Guess]", declared: dict[str, Any]) -> "tuple[Draft, int]":
     """What to write, and how much is wrong with the data as they would be read then."""
     from perinvfl.core import config
     from perinvfl.data.own.files import FileSettings
     from perinvfl.data.own.survey import survey
     from perinvfl.runs.draft import Draft, relative_path
 
-    given: dict[str, Any] = {"path": str(path), **{role: guess.column for role, guess in guesses.items()}}
+    given: dict[str, Any] = {"path": str(path), **{role: guess.column for role, guess in guesses.items()}, **declared}
     found = survey(config.build(FileSettings, given, "data"))
     whole = [fault for fault in found["faults"] if not fault["where"]]
     ignore = {r["column"]: r["what"] for r in found["remarks"] if r["kind"] == "identifier"}
@@ -129,6 +135,7 @@ def _draft(path: Path, file: Path, guesses: "dict[str, Guess]") -> "tuple[Draft,
         held_out=held,
         why_held_out=why,
         ignore={column: why.partition(";")[0] for column, why in ignore.items()},
+        declared={key: value for key, value in declared.items() if value},
         remarks=tuple(remarks),
     )
     return draft, sum(group["column"] not in ignore for group in found["grouped"])

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -43,6 +43,13 @@ Method = Annotated[
     typer.Option("--method", help="Only runs of this method, as tables call it; may be given several times."),
 ]
 Seed = Annotated[list[int] | None, typer.Option("--seed", help="Only runs with this seed; may be given several times.")]
+Category = Annotated[
+    list[str] | None, typer.Option("--category", help="A column of numbers that are codes and no amounts.")
+]
+Missing = Annotated[
+    list[str] | None,
+    typer.Option("--missing", metavar="COLUMN=NUMBER", help="A number that stands for a missing value: chol=0."),
+]
 Format = Annotated[TextOrJson, typer.Option("--format", help="Text for people, JSON for programs.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print progress and the table as JSON, one object per line.")]
@@ -58,6 +65,21 @@ class ProgressOptions:
     quiet: bool = False
     json: bool = False
     trackers: tuple[str, ...] = ()
+
+
+def missing_values(given: list[str] | None) -> dict[str, Any]:
+    """By column, as data.missing_values takes them."""
+    found: dict[str, list[float]] = {}
+    for text in given or []:
+        column, _, value = text.rpartition("=")
+        try:
+            number = float(value)
+            found.setdefault(column, []).append(int(number) if number.is_integer() else number)
+        except ValueError:
+            column = ""
+        if not column:
+            raise UserError(f"--missing {text}: write COLUMN=NUMBER, such as chol=0.")
+    return {column: values[0] if len(values) == 1 else values for column, values in found.items()}
 
 
 def pick_of(method: list[str] | None, seed: list[int] | None) -> Pick:

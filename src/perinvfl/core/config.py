@@ -15,6 +15,13 @@ from perinvfl.errors import UserError
 T = TypeVar("T")
 
 
+class NumbersByName(dict[str, tuple[float, ...]]):
+    """A table such as {chol = 0, bp = [0, 999]}; never changed, so that settings that hold it can be compared."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+
 def build(cls: type[T], mapping: Any, where: str) -> T:
     """Make a cls from a mapping: unknown keys refused, types and bounds checked, then `cls.check` if it has one."""
     if not isinstance(mapping, dict):
@@ -24,7 +31,7 @@ def build(cls: type[T], mapping: Any, where: str) -> T:
     for key in mapping:
         if key not in known:
             raise UserError(f"{where}.{key} is not a setting{suggest(key, known)}")
-    values = {key: _convert(hints[key], value, f"{where}.{key}") for key, value in mapping.items()}
+    values = {key: convert(hints[key], value, f"{where}.{key}") for key, value in mapping.items()}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         missing = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if missing and field.init and field.name not in values:
@@ -39,7 +46,7 @@ def build(cls: type[T], mapping: Any, where: str) -> T:
 def replaced(settings: T, key: str, value: Any, where: str) -> T:
     """The settings with one of them changed, its type and bounds checked."""
     hint = typing.get_type_hints(type(settings))[key]
-    made = dataclasses.replace(settings, **{key: _convert(hint, value, f"{where}.{key}")})  # type: ignore[type-var]
+    made = dataclasses.replace(settings, **{key: convert(hint, value, f"{where}.{key}")})  # type: ignore[type-var]
     check_bounds(made, where)
     return made
 
@@ -50,7 +57,8 @@ def suggest(key: str, known: list[str]) -> str:
     return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(known)}."
 
 
-def _convert(hint: Any, value: Any, where: str) -> Any:
+def convert(hint: Any, value: Any, where: str) -> Any:
+    """A plain value as a type hint asks for it."""
     origin = typing.get_origin(hint)
     if hint is Any:
         return value
@@ -63,7 +71,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         options = typing.get_args(hint)
         for option in options:
             try:
-                return _convert(option, value, where)
+                return convert(option, value, where)
             except UserError:
                 continue
         raise UserError(f"{where} = {_show(value)}: must be {' or '.join(map(_name, options))}.")
@@ -71,7 +79,12 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         if not isinstance(value, list | tuple):
             raise UserError(f"{where} = {_show(value)}: must be {_name(hint)}.")
         item = typing.get_args(hint)[0]
-        return tuple(_convert(item, part, f"{where}[{index}]") for index, part in enumerate(value))
+        return tuple(convert(item, part, f"{where}[{index}]") for index, part in enumerate(value))
+    if hint is NumbersByName:
+        if not isinstance(value, dict):
+            raise UserError(f"{where} = {_show(value)}: must be a table of numbers by name, such as {{chol = 0}}.")
+        lists = {name: part if isinstance(part, list | tuple) else [part] for name, part in value.items()}
+        return NumbersByName({name: convert(tuple[float, ...], lists[name], f"{where}.{name}") for name in lists})
     if dataclasses.is_dataclass(hint):
         return build(typing.cast(type, hint), value, where)
     right = (

@@ -109,6 +109,8 @@ def _numbers(value: Any) -> list[float]:
         return []
     if isinstance(value, int | float):
         return [value]
+    if isinstance(value, dict):
+        return _numbers(tuple(value.values()))
     if isinstance(value, tuple):
         return [number for item in value for number in _numbers(item)]
     return []

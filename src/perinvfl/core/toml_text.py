@@ -11,7 +11,7 @@ def toml_value(value: Any) -> str:
     '["a", 1, true, {from = 0.1, to = 10}]'
     """
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_key(key)} = {toml_value(part)}" for key, part in value.items()) + "}"
+        return "{" + ", ".join(f"{toml_key(key)} = {toml_value(part)}" for key, part in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(toml_value, value)) + "]"
     if isinstance(value, float):
@@ -33,22 +33,25 @@ def toml_text(table: dict[str, Any]) -> str:
     """
     parts = {key: value for key, value in table.items() if isinstance(value, dict)}
     several = {key: value for key, value in table.items() if _is_tables(value)}
-    lines = [f"{_key(key)} = {toml_value(value)}" for key, value in table.items() if key not in {**parts, **several}]
+    lines = [
+        f"{toml_key(key)} = {toml_value(value)}" for key, value in table.items() if key not in {**parts, **several}
+    ]
     for key, part in parts.items():
-        lines += ["", f"[{_key(key)}]", *_settings(part)]
+        lines += ["", f"[{toml_key(key)}]", *_settings(part)]
     for key, entries in several.items():
         for entry in entries:
-            lines += ["", f"[[{_key(key)}]]", *_settings(entry)]
+            lines += ["", f"[[{toml_key(key)}]]", *_settings(entry)]
     return "\n".join(lines) + "\n"
 
 
 def _settings(part: dict[str, Any]) -> list[str]:
-    return [f"{_key(key)} = {toml_value(value)}" for key, value in part.items()]
+    return [f"{toml_key(key)} = {toml_value(value)}" for key, value in part.items()]
 
 
 def _is_tables(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(entry, dict) for entry in value)
 
 
-def _key(key: str) -> str:
+def toml_key(key: str) -> str:
+    """As it stands before the `=`."""
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key, ensure_ascii=False)

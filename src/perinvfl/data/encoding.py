@@ -1,6 +1,7 @@
 """From a table's columns to what a model sees: numbers with gaps, and categories, become numbers without gaps.
 
-A missing number becomes the median of the training rows, with a 0/1 column that says so where training rows had gaps.
+A number that was declared to stand for a missing value is one. A missing number becomes the median of the training
+rows, with a 0/1 column that says so where training rows had gaps.
 A category becomes one 0/1 column per level. Levels that are rare in training share the column "other"; a level that
 was never seen counts as "other", and has 0 in every column where there is none. All of this is fitted on training rows
 and is part of the model: whoever predicts, here, from an exported file or at a site, calls `encode`.
@@ -14,6 +15,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from perinvfl.core.naming import name_of
 
 LEAST_ROWS = 8  # a level is named if one client has so many training rows of it: fewer tell of single people
 
@@ -37,6 +40,7 @@ class Encoding:
     levels: tuple[str, ...] = ()  # of a category: those with a column of their own,
     codes: tuple[float, ...] = ()  # and what stands for them in raw inputs
     other: bool = False  # whether there is a column for all other levels
+    missing_values: tuple[float, ...] = ()  # raw numbers that stand for a missing value
 
     def __post_init__(self) -> None:
         if self.levels and not self.category:
@@ -57,9 +61,12 @@ class Encoding:
     @property
     def plain(self) -> bool:
         """A number that no training row lacked."""
-        return not self.category and not self.flagged
+        return not self.category and not self.flagged and not self.missing_values
 
     def code_of(self, level: str) -> float:
+        """NaN of a level that stands for a missing value."""
+        if level in map(name_of, self.missing_values):
+            return math.nan
         return self.codes[self.levels.index(level)] if level in self.levels else self.unseen
 
     def as_fields(self) -> dict[str, Any]:
@@ -71,7 +78,8 @@ def read_encodings(fields: Sequence[dict[str, Any]]) -> tuple[Encoding, ...]:
     """Raises TypeError, ValueError or KeyError where they are none."""
     made = []
     for field in fields:
-        lists = {"levels": tuple(map(str, field["levels"])), "codes": tuple(map(float, field["codes"]))}
+        numbers = {key: tuple(map(float, field.get(key, ()))) for key in ("codes", "missing_values")}
+        lists = {"levels": tuple(map(str, field["levels"])), **numbers}
         made.append(Encoding(**{**field, **lists}))
     return tuple(made)
 
@@ -90,6 +98,9 @@ def encode(raw: Tensor, encodings: Sequence[Encoding]) -> Tensor:
 
 def _encode_one(raw: Tensor, encoding: Encoding) -> Tensor:
     """[n] -> [n, features of this column]"""
+    if encoding.missing_values:  # compared in float32, as codes are
+        stand_ins = torch.tensor(encoding.missing_values, dtype=torch.float32, device=raw.device)
+        raw = torch.where((raw.float()[:, None] == stand_ins[None]).any(1), torch.nan, raw)
     missing = raw.isnan()
     flag = [missing[:, None].to(raw.dtype)] if encoding.flagged else []
     if not encoding.category:

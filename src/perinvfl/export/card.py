@@ -98,6 +98,10 @@ def _columns(description: Description) -> list[str]:
     if flagged:
         lines.append(f"It also knows that the value was missing in {', '.join(flagged)}.")
     for column in description.columns:
+        if column.missing_values:
+            numbers = [f"{number:g}" for number in column.missing_values]
+            stand = "stands" if len(numbers) == 1 else "stand"
+            lines.append(f"{' and '.join(numbers)} {stand} for a missing value in `{column.name}`.")
         if column.category:
             pairs = [(f"{code:g}", level) for code, level in zip(column.codes, column.levels, strict=True)]
             codes = ", ".join(code if code == level else f"{code} = {level}" for code, level in pairs)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from perinvfl.algorithms.aggregation import Mean
 from perinvfl.core.tree import Params
-from perinvfl.data.own.fitted import Fitted
+from perinvfl.data.own.fitted import Fitted, with_missing_values
 from perinvfl.data.own.sites import SitesSettings
 from perinvfl.data.own.sums import Offer, Plan, agree_columns, fit_sums, read_offers, with_bounds
 from perinvfl.errors import UserError
@@ -42,7 +42,8 @@ def fit_columns(rounds: ServerRun) -> tuple[Fitted, dict[str, Any]] | None:
     plan = agree_columns(offers, rounds.sites)
     counts = _sum(rounds, plan)
     bounded = with_bounds(plan, counts)
-    return fit_sums(bounded, counts, _sum(rounds, bounded))
+    fitted, record = fit_sums(bounded, counts, _sum(rounds, bounded))
+    return with_missing_values(fitted, rounds.trial.data.missing_values), record
 
 
 def _decode_offers(answer: RecordDict) -> tuple[Offer, ...]:

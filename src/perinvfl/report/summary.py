@@ -178,6 +178,8 @@ def _facts(section: dict[str, Any], run: Run) -> list[str]:
     if known.get("levels"):
         levels = ", ".join(f"{name} ({len(of)} levels)" for name, of in known["levels"].items())
         facts.append(f"Categories: {levels}.")
+    for name, numbers in known.get("missing_values", {}).items():
+        facts.append(f"In {name}, {' and '.join(f'{number:g}' for number in numbers)} counts as missing, as declared.")
     if known.get("other"):
         other = ", ".join(f"{name} {count}" for name, count in known["other"].items())
         facts.append(f"Rows whose level was rare or new, and counts as other: {other}.")

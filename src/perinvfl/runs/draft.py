@@ -12,6 +12,10 @@ SMALL = 20_000  # rows: up to here every step takes all rows of a client
 TINY = 2_000  # rows: up to here fewer rounds, because small tables overfit
 STEPS, BATCH = 5, 256
 L2 = 0.003  # weight of the squared norm: small tables overfit without
+DECLARED = {
+    "categories": "numbers that are codes: one column per level",
+    "missing_values": "numbers that stand for a missing value",
+}
 MOST_PASSES = 20  # over large data
 
 
@@ -29,6 +33,7 @@ class Draft:
     held_out: str = ""  # a context
     why_held_out: str = ""
     ignore: dict[str, str] = field(default_factory=dict)  # columns, and why
+    declared: dict[str, Any] = field(default_factory=dict)  # further settings of the data, as they were given
     remarks: tuple[str, ...] = ()
 
 
@@ -50,6 +55,7 @@ def draft_text(draft: Draft) -> str:
         *_columns(draft),
         *_held_out(draft),
         *_ignored(draft),
+        *(f"{key} = {toml_value(value)}  # {DECLARED[key]}" for key, value in draft.declared.items()),
         *(f"# {remark}" for remark in draft.remarks),
         "",
         "[model]",

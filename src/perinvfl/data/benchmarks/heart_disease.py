@@ -19,6 +19,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from perinvfl.core.config import NumbersByName
 from perinvfl.core.hyper import check_bounds, hyper
 from perinvfl.data.benchmarks.sources import EMBEDDED
 from perinvfl.data.constant import constant_scores
@@ -28,10 +29,11 @@ from perinvfl.data.own import readers
 from perinvfl.data.own.files import SAME, Division, exclude, federation_of
 from perinvfl.data.own.fitting import recode
 from perinvfl.data.own.rows import Columns, Rows, decide
+from perinvfl.data.own.stand_ins import mark_missing
 from perinvfl.errors import UserError
 
-Hospital = Literal["", "cleveland", "hungarian", "switzerland", "va"]
-HOSPITALS: tuple[Hospital, ...] = ("cleveland", "hungarian", "switzerland", "va")
+LeftOut = Literal["", "cleveland", "hungarian", "switzerland", "va", "each"]
+HOSPITALS: tuple[LeftOut, ...] = ("cleveland", "hungarian", "switzerland", "va")
 CATEGORIES = ("cp", "restecg", "slope", "thal")
 NEVER_ZERO = ("chol", "trestbps")  # in a living patient
 OWN = "same hospital"  # the name of the test within hospitals
@@ -41,7 +43,9 @@ SHA256 = "1c315c6cbba5bba94446f7dfc5107f90c6294d2786bbe9c8084bed02b829ebae"
 
 @dataclass(frozen=True)
 class HeartSettings:
-    leave_out: Hospital = hyper("", "hospital that takes no part in training: the test under shift")
+    leave_out: LeftOut = hyper(
+        "", "hospital that takes no part in training: the test under shift; each: one run without each of the four"
+    )
     test_share: float = hyper(0.2, "share of a hospital's patients that only test", least=0, most=0.9)
     holdout: float = hyper(0.1, "share of them kept out of training, for validation", least=0, most=0.9)
     zeros: Literal["kept", "missing"] = hyper(
@@ -53,6 +57,17 @@ class HeartSettings:
     def clients(self) -> int:
         return len(HOSPITALS) - bool(self.leave_out)
 
+    @property
+    def fold(self) -> str:
+        """The hospital that a run leaves out."""
+        return "" if self.leave_out == "each" else self.leave_out
+
+    def folds(self) -> "list[HeartSettings]":
+        """One for each hospital to leave out; itself where not each is."""
+        if self.leave_out != "each":
+            return [self]
+        return [dataclasses.replace(self, leave_out=hospital) for hospital in HOSPITALS]
+
     def check(self, where: str) -> None:
         check_bounds(self, where)
         Division(test_share=self.test_share, holdout=self.holdout).check(where)
@@ -62,6 +77,8 @@ class HeartSettings:
 
 def heart_federation(settings: HeartSettings, seed: int) -> Federation:
     settings.check("heart_disease")
+    if settings.leave_out == "each":
+        raise UserError('data.leave_out = "each" makes one run for each hospital; name one to get its data.')
     rows = _patients(settings.ignore, settings.zeros == "missing")
     trained = exclude(rows, [settings.leave_out] if settings.leave_out else [])
     trained = dataclasses.replace(trained, excluded=0)  # they test
@@ -85,18 +102,10 @@ def _patients(ignore: tuple[str, ...], zeros_missing: bool) -> Rows:
         raise UserError(f"{path} is {'damaged' if content else 'missing'}: reinstall perinvfl to restore it.")
     categories = tuple(name for name in CATEGORIES if name not in ignore)
     columns = Columns("disease", "hospital", "", ignore=ignore, categories=categories)
-    rows, _ = decide(readers.read(path, columns, image_size=1, colour=False), "binary", label="disease")
+    found = readers.read(path, columns, image_size=1, colour=False)
     if zeros_missing:
-        rows = dataclasses.replace(rows, x=_without_zeros(rows))
-    return rows
-
-
-def _without_zeros(rows: Rows) -> Tensor:
-    x = rows.x.clone()
-    for place, name in enumerate(rows.features):
-        if name in NEVER_ZERO:
-            x[x[:, place] == 0, place] = torch.nan
-    return x
+        found = mark_missing(found, NumbersByName({name: (0.0,) for name in NEVER_ZERO if name not in ignore}))
+    return decide(found, "binary", label="disease")[0]
 
 
 def _seen_by_all(rows: Rows, federation: Federation) -> Split:

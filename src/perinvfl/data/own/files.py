@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from perinvfl.core.config import suggest
+from perinvfl.core.config import NumbersByName, suggest
 from perinvfl.core.hyper import hyper
 from perinvfl.core.naming import name_of, one_spelling
 from perinvfl.data.constant import constant_scores, label_counts
@@ -27,9 +27,11 @@ from perinvfl.data.own.division import Division, divide
 from perinvfl.data.own.fitted import Fitted
 from perinvfl.data.own.fitting import fit_rows
 from perinvfl.data.own.rows import AskedTask, BadData, Columns, Found, Rows, decide
+from perinvfl.data.own.stand_ins import mark_missing
 from perinvfl.errors import UserError
 
 Missing = Literal["impute", "refuse"]
+NO_NUMBERS = NumbersByName()
 SAME = "same contexts"  # the name of the test in distribution
 
 
@@ -48,6 +50,9 @@ class Source:
     )
     missing: Missing = hyper(
         "impute", "a missing feature: the median of training and a column that says so, or an error", later=True
+    )
+    missing_values: NumbersByName = hyper(
+        NO_NUMBERS, "numbers that stand for a missing value, by feature, such as {chol = 0}", later=True
     )
     exclude_clients: tuple[str | int, ...] = hyper((), "clients to leave aside")
     task: AskedTask = hyper("auto", "what the label is; auto: numbers that are not few whole ones are a quantity")
@@ -131,7 +136,8 @@ def _checksum(path: Path, stats: tuple[tuple[str, int, int], ...]) -> str:
 
 def read_found(settings: FileSettings) -> Found:
     """The rows of a file and all that is wrong with them, nothing decided."""
-    return readers.read(Path(settings.path), settings.columns, settings.image_size, settings.colour)
+    found = readers.read(Path(settings.path), settings.columns, settings.image_size, settings.colour)
+    return mark_missing(found, settings.missing_values, settings.columns.gaps)
 
 
 def read_rows(settings: FileSettings) -> Rows:
@@ -257,12 +263,14 @@ def array_rows(
     task: AskedTask = "auto",
     features: Any = None,
     categories: Sequence[str] = (),
+    missing_values: NumbersByName = NO_NUMBERS,
 ) -> Rows:
     """Rows from arrays, tensors, lists or data frames; refuses any fault."""
     names = features if features is not None else readers.column_names(x) or None
     given = {"x": x, "y": y, "client": client, "context": context, "features": names}
     there = {key: value for key, value in given.items() if value is not None}
     found = readers.from_arrays("arrays", "arrays", there, Columns(categories=tuple(categories)))
+    found = mark_missing(found, missing_values)
     rows, faults = decide(found, task, label="y")
     if found.faults or faults:
         raise BadData("arrays", [*found.faults, *faults])

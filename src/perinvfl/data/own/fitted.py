@@ -1,6 +1,7 @@
 """What was fitted on training rows before a model is trained, and rows as the model then sees them."""
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +43,7 @@ def apply_fitted(rows: Rows, fitted: Fitted) -> Rows:
     """Rows as a model sees them."""
     if fitted.encodings:
         x = encode(recode(rows, fitted.encodings), fitted.encodings)
-        rows = dataclasses.replace(rows, x=x, features=feature_names(fitted.encodings), levels=())
+        rows = dataclasses.replace(rows, x=x, features=feature_names(fitted.encodings), levels=(), missing_values=())
     if fitted.mean:
         mean, scale = (torch.tensor(values, dtype=torch.float64) for values in (fitted.mean, fitted.scale))
         rows = dataclasses.replace(rows, x=((rows.x.double() - mean) / scale).float())
@@ -73,9 +74,17 @@ def _raw(rows: Rows, encoding: Encoding) -> Tensor:
     return torch.where(missing, torch.nan, codes[torch.where(missing, 0, values).long()])
 
 
-def category(name: str, levels: tuple[str, ...], other: bool, flagged: bool) -> Encoding:
+def category(
+    name: str, levels: tuple[str, ...], other: bool, flagged: bool, missing_values: tuple[float, ...] = ()
+) -> Encoding:
     codes = codes_for(levels, [number_of(level) for level in levels])
-    return Encoding(name, flagged=flagged, category=True, levels=levels, codes=codes, other=other)
+    return Encoding(name, 0.0, flagged, True, levels, codes, other, missing_values)
+
+
+def with_missing_values(fitted: Fitted, values: Mapping[str, tuple[float, ...]]) -> Fitted:
+    """Columns that know which numbers stand for a missing value."""
+    known = (dataclasses.replace(one, missing_values=values.get(one.name, ())) for one in fitted.encodings)
+    return dataclasses.replace(fitted, encodings=tuple(known))
 
 
 def scale_of(mean: Tensor, deviation: Tensor, indicator: Tensor) -> Tensor:

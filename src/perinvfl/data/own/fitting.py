@@ -79,10 +79,11 @@ def encoded_rows(rows: Rows) -> Rows:
         x=rows.x[:, kept],
         features=tuple(rows.features[place] for place in kept),
         levels=tuple(rows.levels_of(place) for place in kept),
+        missing_values=tuple(rows.missing_values_of(place) for place in kept),
     )
     encodings = fit_encodings(rows, everything)
     x = encode(recode(rows, encodings), encodings)
-    return dataclasses.replace(rows, x=x, features=feature_names(encodings), levels=())
+    return dataclasses.replace(rows, x=x, features=feature_names(encodings), levels=(), missing_values=())
 
 
 def fit_encodings(rows: Rows, training: Tensor) -> tuple[Encoding, ...]:
@@ -93,15 +94,15 @@ def fit_encodings(rows: Rows, training: Tensor) -> tuple[Encoding, ...]:
         if not bool(there.any()):
             raise UserError(f'Column "{name}" has no value in any training row; name it in ignore.')
         flagged = not bool(there.all())
-        levels = rows.levels_of(column)
+        levels, stand_ins = rows.levels_of(column), rows.missing_values_of(column)
         if not levels:
-            made.append(Encoding(name, median=_median(values[there]), flagged=flagged))
+            made.append(Encoding(name, _median(values[there]), flagged, missing_values=stand_ins))
             continue
         places = rows.client[training][there] * len(levels) + values[there].long()
         each = torch.bincount(places, minlength=len(rows.clients) * len(levels)).view(-1, len(levels))
         named = each.amax(0) >= LEAST_ROWS
         kept = tuple(level for level, keep in zip(levels, named.tolist(), strict=True) if keep)
-        made.append(category(name, kept, bool(each[:, ~named].any()), flagged))
+        made.append(category(name, kept, bool(each[:, ~named].any()), flagged, stand_ins))
     return tuple(made)
 
 
@@ -135,6 +136,7 @@ def count_encoded(rows: Rows, encodings: tuple[Encoding, ...]) -> dict[str, Any]
         "medians": {e.name: e.median for e in encodings if missing[e.name] and not e.category},
         "levels": {encoding.name: list(encoding.levels) for encoding in encodings if encoding.category},
         "other": {name: count for name, count in other.items() if count},
+        "missing_values": {e.name: list(e.missing_values) for e in encodings if e.missing_values},
         "excluded": rows.excluded,
     }
     found = {key: value for key, value in counts.items() if value}

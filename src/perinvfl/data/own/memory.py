@@ -14,6 +14,7 @@ from perinvfl.data.own.dealing import RowDealing, dealt
 from perinvfl.data.own.division import Division
 from perinvfl.data.own.files import Source, federation_of, usable_rows
 from perinvfl.data.own.rows import Rows
+from perinvfl.data.own.stand_ins import mark_missing
 from perinvfl.errors import UserError
 
 
@@ -40,7 +41,8 @@ def frame_federation(frame: Any, settings: dict[str, Any], seed: int) -> Federat
     """Settings as for a table in a file."""
     asked = config.build(FrameSettings, settings, "data")
     kind = readers.frame_kind(frame)
-    rows = usable_rows(readers.read_frame(frame, asked.columns), asked, kind)
+    found = mark_missing(readers.read_frame(frame, asked.columns), asked.missing_values, asked.columns.gaps)
+    rows = usable_rows(found, asked, kind)
     return _divided(rows, "frame", dataclasses.replace(asked, checksum=checksum_of_rows(rows)), seed)
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from perinvfl.core.naming import listed, name_of, words_of
+from perinvfl.core.toml_text import toml_key
 from perinvfl.data.own.readers.columns import Column
 from perinvfl.data.own.rows import MISSING, number_of
 
@@ -186,7 +187,7 @@ def _stand_in(values: Values) -> str:
             *others, most = sorted(shares)
             one_client = one_client or (most >= 0.2 and max(others) <= 0.01)
         if one_client or (count >= 3 and far > 1) or (value in CODES and far > 3):
-            return _stand_in_words(value, count, rest, mine, at_clients)
+            return _stand_in_words(values.name, value, count, rest, mine, at_clients)
     return ""
 
 
@@ -199,7 +200,9 @@ def _distance(value: float, rest: Tensor) -> float:
     return nearest / (high - low) if high > low else math.inf
 
 
-def _stand_in_words(value: float, count: int, rest: Tensor, mine: Counter[str], at_clients: Counter[str]) -> str:
+def _stand_in_words(
+    name: str, value: float, count: int, rest: Tensor, mine: Counter[str], at_clients: Counter[str]
+) -> str:
     rows = sum(at_clients.values())
     order = sorted(mine, key=lambda client: -mine[client] / at_clients[client])
     where = listed([f"{mine[client]} of {at_clients[client]} at {client}" for client in order], 4)
@@ -207,7 +210,8 @@ def _stand_in_words(value: float, count: int, rest: Tensor, mine: Counter[str], 
     nobody = f"; none at {listed(without, 3)}" if without and len(at_clients) > 1 else ""
     return (
         f"{value:g} stands in {count} of {rows} rows ({where}{nobody}), all others are from {float(rest.min()):g} to "
-        f"{float(rest.max()):g}: does it stand for a missing value? If so, leave these cells empty"
+        f"{float(rest.max()):g}: does it stand for a missing value? If so, declare it: missing_values = "
+        f"{{{toml_key(name)} = {value:g}}}"
     )
 
 

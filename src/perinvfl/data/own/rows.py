@@ -81,6 +81,7 @@ class Found:
     faulty: frozenset[int] = frozenset()  # rows of which something is wrong
     named: bool = False  # the labels are names even where they look like numbers
     levels: tuple[tuple[str, ...], ...] = ()  # of each feature that is a category; () of one that is a number
+    missing_values: tuple[tuple[float, ...], ...] = ()  # of each feature: numbers that stood for a missing value
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ class Rows:
     classes: tuple[str, ...]
     features: tuple[str, ...]
     levels: tuple[tuple[str, ...], ...] = ()  # of each feature that is a category; () of one that is a number
+    missing_values: tuple[tuple[float, ...], ...] = ()  # of each feature: numbers that stood for a missing value
     excluded: int = 0  # rows of clients that were left aside
 
     def take(self, keep: Tensor) -> "Rows":
@@ -106,6 +108,9 @@ class Rows:
 
     def levels_of(self, column: int) -> tuple[str, ...]:
         return self.levels[column] if self.levels else ()
+
+    def missing_values_of(self, column: int) -> tuple[float, ...]:
+        return self.missing_values[column] if self.missing_values else ()
 
 
 def number_of(text: str) -> float | None:
@@ -177,6 +182,7 @@ def decide(
         classes=names,
         features=found.features,
         levels=found.levels,
+        missing_values=found.missing_values,
     )
     return (rows if len(keep) == len(texts) else rows.take(keep)), faults
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from perinvfl.core.config import NumbersByName
 from perinvfl.core.hyper import check_bounds, hyper
 from perinvfl.data.federation import Federation, Task
 from perinvfl.data.own.division import Division, divide
@@ -34,6 +35,9 @@ class SitesSettings(Division):
     )
     missing: Missing = hyper(
         "impute", "a missing feature: the median of training and a column that says so, or an error", later=True
+    )
+    missing_values: NumbersByName = hyper(
+        NumbersByName(), "numbers that stand for a missing value, by feature, such as {chol = 0}", later=True
     )
     classes: tuple[str | int, ...] = hyper((), "names of the classes, in order; none named: those in a site's file")
     image_size: int = hyper(64, "photographs are fitted to a square of this many pixels a side", least=1)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from perinvfl.data.encoding import LEAST_ROWS, Encoding
-from perinvfl.data.own.fitted import Fitted, category, indicators, scale_of
+from perinvfl.data.own.fitted import Fitted, category, indicators, scale_of, with_missing_values
 from perinvfl.data.own.rows import Rows, in_order
 from perinvfl.errors import UserError
 
@@ -263,4 +263,6 @@ def fit_clients(rows: Rows) -> tuple[Fitted, dict[str, Any]]:
     plan = agree_columns([offer(own) for own in each], rows.clients)
     counts = torch.stack([client_sums(own, plan) for own in each]).sum(0)
     plan = with_bounds(plan, counts)
-    return fit_sums(plan, counts, torch.stack([client_sums(own, plan) for own in each]).sum(0))
+    fitted, record = fit_sums(plan, counts, torch.stack([client_sums(own, plan) for own in each]).sum(0))
+    stand_ins = {name: rows.missing_values_of(place) for place, name in enumerate(rows.features)}
+    return with_missing_values(fitted, {name: values for name, values in stand_ins.items() if values}), record

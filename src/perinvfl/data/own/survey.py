@@ -18,6 +18,7 @@ from perinvfl.data.own.fitting import encoded_rows
 from perinvfl.data.own.known_from import from_client, from_context, told_by_client
 from perinvfl.data.own.remarks import Remark, column_remarks
 from perinvfl.data.own.rows import BadData, Fault, Found, Rows, decide
+from perinvfl.data.own.stand_ins import without_stand_ins
 from perinvfl.errors import UserError
 
 GAPS = (
@@ -72,7 +73,8 @@ def _remarks(found: Found, rows: Rows, settings: FileSettings) -> list[Remark]:
     path = Path(settings.path)
     if path.suffix.lower() in readers.TABLES:
         columns = readers.whole_table(path).columns
-        features = {name: columns[name] for name in found.features}
+        stand_ins = settings.missing_values
+        features = {name: without_stand_ins(columns[name], stand_ins.get(name, ())) for name in found.features}
     else:
         features = {name: found.x[:, place] for place, name in enumerate(found.features)}
     raw = found.labels.tolist() if isinstance(found.labels, Tensor) else found.labels

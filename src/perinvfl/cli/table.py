@@ -136,9 +136,9 @@ def table_of(runs: list[Run], score: str) -> Table:
     grouped = any(map(has_groups, runs))
     if score == "worst-group" or not score or (grouped and score in GROUPED):
         return make_table(runs, score or "accuracy")  # type: ignore[arg-type]
-    from perinvfl.scoring.score_table import keeps_predictions, score_table  # with numpy
+    from perinvfl.scoring.score_table import has_scores, score_table  # with numpy
 
-    if score == "accuracy" and not keeps_predictions(runs):
+    if score == "accuracy" and not has_scores(runs):
         return make_table(runs)
     return score_table(runs, score)
 

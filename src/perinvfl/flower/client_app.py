@@ -82,6 +82,16 @@ def evaluate(message: Message, context: Context) -> Message:
     return Message(codec.encode_table(scores), reply_to=message)
 
 
+@app.query("scores")
+def scores(message: Message, context: Context) -> Message:
+    """How good the last models are here, in a few numbers."""
+    assignment, nu, _ = codec.decode_assignment(message.content)
+    return Message(
+        codec.encode_table(_site(context).scores(assignment, nu, codec.decode_control(message.content))),
+        reply_to=message,
+    )
+
+
 def answer(message: Message, context: Context) -> Message:
     """The app's answer; what goes wrong is told to the server in words instead of ending the site."""
     try:

@@ -16,6 +16,7 @@ from perinvfl.flower.server_run import ServerRun
 from perinvfl.models import mix_statistics
 from perinvfl.runs import events
 from perinvfl.runs.group import balanced_of
+from perinvfl.scoring.site_scores import join_sites, wrong_with
 
 
 def is_asked_for(rounds: ServerRun) -> bool:
@@ -75,6 +76,35 @@ def _by_case(rounds: ServerRun, scores: dict[int, dict[str, Any]]) -> dict[str, 
         }
         for kind in table
     }
+
+
+def collect_scores(rounds: ServerRun) -> None:
+    """At the end: what each site tells of how good the models are there, put on record."""
+    kinds = [kind for kind in ("personal", "global") if getattr(rounds.phase.algorithm, f"has_{kind}")]
+    agreement = rounds.agreement
+    told: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
+    wait = rounds.settings.last_patience
+    for client, answer in sorted(rounds.ask_everyone("query.scores", wait, shared_model(rounds, wait)).items()):
+        try:
+            if isinstance(answer, Rejected):
+                raise answer
+            own = codec.decode_table(answer)
+            if set(own) != set(kinds):
+                raise Rejected("does not tell the scores of each model")
+            for kind in kinds:
+                wrong = wrong_with(own[kind], agreement.tests, agreement.task, max(2, agreement.outputs))
+                if wrong:
+                    raise Rejected(wrong)
+            for kind in kinds:
+                told[kind][rounds.sites[client]] = own[kind]
+        except Rejected as rejected:
+            rounds.leave_out(client, rounds.done - 1, f"scores: {rejected}")
+    models = {
+        kind: join_sites(told[kind], kind, rounds.done, agreement.task, rounds.class_names, agreement.outputs)
+        for kind in kinds
+    }
+    if any(found["cases"] for found in models.values()):
+        rounds.writer.write(**events.scores_event(rounds.done, models))
 
 
 def balanced(rounds: ServerRun, measured: dict[str, Any], lead: str) -> dict[str, Any]:

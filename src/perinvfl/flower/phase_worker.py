@@ -11,7 +11,7 @@ from perinvfl.core.seeding import generator
 from perinvfl.core.tree import Params
 from perinvfl.data.federation import Federation, Split, real_length
 from perinvfl.engine import draws
-from perinvfl.engine.local_client import LocalClient, for_client, measure
+from perinvfl.engine.local_client import LocalClient, for_client, measure, predict, without_padding
 from perinvfl.engine.problems import build_problem, pick_device, place_split
 from perinvfl.engine.program_run import predicting_with
 from perinvfl.preparation.phases import Notes, Phase
@@ -63,11 +63,7 @@ class PhaseWorker:
 
     def evaluate(self, sent: Broadcast, state: ClientState) -> dict[str, dict[str, Any]]:
         """Scores by kind of model and test case, as the simulator measures them."""
-        models = {}
-        if self.algorithm.has_personal:
-            models["personal"] = self.personal(sent, state)
-        if self.algorithm.has_global:
-            models["global"] = sent.params
+        models = self._models(sent, state)
         tests = self._tests()
         scores: dict[str, dict[str, Any]] = {}
         with torch.no_grad():
@@ -81,6 +77,27 @@ class PhaseWorker:
                 if self.seen.groups:
                     scores[f"{kind} groups"] = {case: rows[case][1:].tolist() for case in self.seen.tests}
         return scores
+
+    def _models(self, sent: Broadcast, state: ClientState) -> dict[str, Params]:
+        """What this site predicts with, by kind."""
+        models = {}
+        if self.algorithm.has_personal:
+            models["personal"] = self.personal(sent, state)
+        if self.algorithm.has_global:
+            models["global"] = sent.params
+        return models
+
+    def predictions(self, sent: Broadcast, state: ClientState) -> dict[str, dict[str, tuple[Tensor, Tensor]]]:
+        """Labels and outputs by kind of model, test case and for what is held out; they do not leave the site."""
+        wanted = [*self.seen.tests, *([] if self.seen.validation is None else ["validation"])]
+        tests = {case: without_padding(split) for case, split in self._tests().items() if case in wanted}
+        found: dict[str, dict[str, tuple[Tensor, Tensor]]] = {}
+        with torch.no_grad():
+            for kind, params in self._models(sent, state).items():
+                found[kind] = {
+                    case: (test.y.cpu(), predict(self.problem, params, test.x).cpu()) for case, test in tests.items()
+                }
+        return found
 
     def personal(self, sent: Broadcast, state: ClientState) -> Params:
         """What this site predicts with."""

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import secrets
 import time
+from typing import Any
 
 import torch
 
@@ -98,7 +99,7 @@ class Rounds(ServerRun):
             environment=environment(torch.device("cpu")),
             sites=self.sites,
             federation=dataclasses.asdict(self.settings),
-            **({"schema": {"features": self._features()}} if fitted else {}),
+            schema=self._names(fitted is not None),
         )
         self.writer.begin(**start)
         write_atomically(self.folder / AGREEMENT, self.agreement.dump())
@@ -139,9 +140,15 @@ class Rounds(ServerRun):
             return feature_names(read_fitted(fitted).encodings)
         return getattr(self.trial.data, "features", ())
 
+    def _names(self, features: bool) -> dict[str, Any]:
+        """What sites, classes and, of tables, columns are called."""
+        names = {"clients": self.sites, "classes": self.class_names, "features": self._features() if features else ()}
+        return {key: list(value) for key, value in names.items() if value}
+
     def _end(self) -> None:
-        if not evaluation.is_asked_for(self):
-            # The last round counted, and no evaluation said so.
+        if evaluation.is_asked_for(self):
+            evaluation.collect_scores(self)
+        else:  # the last round counted, and no evaluation said so
             self.ask_everyone("query.commit", self.settings.last_patience)
         self.writer.write(**events.end_event(self.done, self.seconds, **self.totals()))
         self.writer.finish()

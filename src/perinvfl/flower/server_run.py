@@ -9,9 +9,11 @@ import torch
 from perinvfl.algorithms.messages import ServerState
 from perinvfl.core import tree
 from perinvfl.core.files import remove_temporary
+from perinvfl.core.naming import name_of
 from perinvfl.core.sealed import digest, read_about
 from perinvfl.core.seeding import generator
 from perinvfl.core.tree import Params
+from perinvfl.data.own.sites import SitesSettings
 from perinvfl.engine import draws
 from perinvfl.errors import UserError
 from perinvfl.flower import privacy
@@ -80,6 +82,11 @@ class ServerRun:
     @property
     def phase(self) -> Phase:
         return self.program.phases[self.books.phase]
+
+    @property
+    def class_names(self) -> list[str]:
+        """Where the data are at the sites, as the experiment file calls them."""
+        return [name_of(name) for name in self.trial.data.classes] if isinstance(self.trial.data, SitesSettings) else []
 
     @property
     def in_main(self) -> bool:

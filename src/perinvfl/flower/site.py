@@ -29,6 +29,8 @@ from perinvfl.flower.words import encode_sums
 from perinvfl.preparation.program import check_preparation
 from perinvfl.runs.asked import trial_of
 from perinvfl.runs.trial import Trial
+from perinvfl.scoring.sample_scores import sample_of
+from perinvfl.scoring.site_scores import site_scores
 
 
 class Site:
@@ -89,6 +91,20 @@ class Site:
     def evaluate(self, assignment: Assignment, nu: Params, control: Params = EMPTY) -> dict[str, dict[str, Any]]:
         worker, _, own = self._ready(assignment, nu)
         return worker.evaluate(worker.broadcast(nu, assignment.weight, assignment.round, control), own)
+
+    def scores(self, assignment: Assignment, nu: Params, control: Params = EMPTY) -> dict[str, Any]:
+        """Of each kind of model, what may be told of how good it is here."""
+        worker, _, own = self._ready(assignment, nu)
+        schema, found = worker.given.schema, {}
+        sent = worker.broadcast(nu, assignment.weight, assignment.round, control)
+        for kind, cases in worker.predictions(sent, own).items():
+            samples = {
+                case: sample_of(worker.given.task, y.numpy(), z.numpy(), schema.label_mean, schema.label_scale)
+                for case, (y, z) in cases.items()
+            }
+            held_out = samples.pop("validation", None)
+            found[kind] = site_scores(samples, held_out)
+        return found
 
     def commit(self, assignment: Assignment) -> None:
         """Take note of the last step that was used."""

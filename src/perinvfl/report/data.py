@@ -173,7 +173,7 @@ def _section(runs: list[Run], views: dict[str, tuple[str, dict[str, Taken]]]) ->
     shortcut = SHORTCUTS.get(benchmark)
     words = own_words(start)
     return {
-        "own": "checksum" in start["asked"]["data"],
+        "own": _is_own(start),
         "words": words,
         "classes": list(start.get("schema", {}).get("classes", ())),
         "verdict": None,
@@ -244,10 +244,15 @@ def _method(label: str, taken: Taken, cases: list[str], style: tuple[str, str]) 
     }  # fmt: skip
 
 
+def _is_own(start: Event) -> bool:
+    """Data of one's own: in a file, in memory or at sites."""
+    data = start["asked"]["data"]
+    return "checksum" in data or data["benchmark"] == "sites"
+
+
 def own_words(start: Event) -> dict[str, str]:
     """What client, context and label are called: on own data, by the names of their columns."""
-    data = start["asked"]["data"]
-    own = "checksum" in data
+    data, own = start["asked"]["data"], _is_own(start)
     return {
         "client": data.get("client") or "site" if own else "client",
         "context": data.get("context") or "test" if own else "Test context",

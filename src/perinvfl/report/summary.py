@@ -247,6 +247,12 @@ def _threshold(scored: dict[str, Any], words: dict[str, str]) -> str:
     if found is None or scored["task"] != "binary":
         return ""
     yes = f"{words['label']} = {scored['classes'][-1]}"
+    if found["value"] is None:
+        return (
+            f"Computed at the sites, which told these numbers and no rows. For sensitivity and specificity each site "
+            f"chose its own threshold on the probability of {yes}, on its own rows held out of training; one without "
+            "rows of both classes took 50 %."
+        )
     if not found["chosen"]:
         return f"A row counts as {yes} from a probability of 50 % on."
     few = " There were few such rows, so it is uncertain." if found["few"] else ""
@@ -284,7 +290,7 @@ def _score(name: str, found: dict[str, float | None], yes: str) -> dict[str, str
     interval = ""
     if ends[0] is not None and ends[1] is not None:
         interval = f"{factor * ends[0]:{form}} to {factor * ends[1]:{form}}"
-    value = "not defined" if found["value"] is None else f"{factor * found['value']:{form}}"
+    value = "not known" if found["value"] is None else f"{factor * found['value']:{form}}"
     unit = " %" if measure.percent and found["value"] is not None else ""
     title = measure.title[0].upper() + measure.title[1:]
     return {"title": title, "value": value + unit, "interval": interval, "told": EXPLAINED[name].format(yes=yes)}

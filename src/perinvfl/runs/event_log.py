@@ -236,7 +236,7 @@ def missing(path: Path) -> str:
 
 def _stays(event: Event, rounds_done: int | None, older: bool) -> bool:
     """Whether an event that no checkpoint counts on is of a round that the checkpoint has."""
-    if rounds_done is None or event["event"] == "end":
+    if rounds_done is None or event["event"] in ("scores", "end"):
         return False
     return event.get("round", 0 if older else rounds_done + 1) <= rounds_done
 

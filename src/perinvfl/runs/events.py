@@ -69,6 +69,11 @@ def evaluation_event(
     }
 
 
+def scores_event(rounds_done: int, models: Mapping[str, Any]) -> Event:
+    """Scores by kind of model, where the predictions behind them are not kept: of deployments and published runs."""
+    return {"event": "scores", "round": rounds_done, "models": dict(models)}
+
+
 def broken_event(round: int, why: str) -> Event:
     return {"event": "broken", "round": round, "why": why}
 

@@ -164,6 +164,11 @@ class Run:
         return self.start["notes"] if prepared is None else prepared
 
     @property
+    def scores(self) -> dict[str, Any] | None:
+        """By kind of model, as `perinvfl.scoring.run_scores` has them, where the record itself holds them."""
+        return next((event["models"] for event in self.events if event["event"] == "scores"), None)
+
+    @property
     def broken(self) -> Event | None:
         return next((event for event in self.events if event["event"] == "broken"), None)
 

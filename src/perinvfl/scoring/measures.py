@@ -49,10 +49,17 @@ def mean_scores(
 
 
 def intervals(
-    clients: Sequence[Sample], threshold: float = 0.5, names: Sequence[str] = (), seed: int = 0
+    clients: Sequence[Sample],
+    threshold: float = 0.5,
+    names: Sequence[str] = (),
+    seed: int = 0,
+    together: bool = False,
 ) -> dict[str, tuple[float, float] | None]:
     """95 % bootstrap intervals over samples of the mean over these clients: each client's samples are drawn anew, the
-    models and the threshold stay. One client alone has the interval of its own score."""
+    models and the threshold stay. One client alone has the interval of its own score.
+
+    together: all clients are tested on the same samples, so the same are drawn for all.
+    """
     names = names or measures_for(clients[0].task)
     there = [sample for sample in clients if len(sample)]
     if not there:
@@ -61,6 +68,7 @@ def intervals(
     resamples = int(min(RESAMPLES, max(FEWEST_RESAMPLES, MOST_DRAWS // largest)))
     by_name: dict[str, list[Floats]] = {name: [] for name in names}
     for sample in there:
+        source = np.random.default_rng(seed) if together else source
         for name, values in _resampled_scores(sample, threshold, names, resamples, source).items():
             by_name[name].append(values)
     found: dict[str, tuple[float, float] | None] = {}

@@ -1,15 +1,17 @@
 """The scores of a finished run as plain data, from the predictions in its folder. Never trains."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from perinvfl.core.naming import class_names, client_names
+from perinvfl.core.naming import class_names
 from perinvfl.errors import UserError
+from perinvfl.results.folds import clients_of
 from perinvfl.results.score_names import MEASURES, measures_for
+from perinvfl.runs.events import scores_event
 from perinvfl.runs.predictions import VALIDATION, Predictions, read_predictions
 from perinvfl.runs.records import Run
 from perinvfl.scoring.measures import (
@@ -21,11 +23,11 @@ from perinvfl.scoring.measures import (
     mean_scores,
     scores,
 )
-from perinvfl.scoring.sample_scores import Sample
+from perinvfl.scoring.sample_scores import Sample, sample_of
 
 MISSING = (
-    "{run} holds no predictions of single samples, from which this score is computed: they stay at the sites of a "
-    "deployment, are not in packed records, and were not kept by earlier versions. Delete its folder and run again."
+    "{run} holds neither scores nor predictions of single samples, from which they are computed: earlier versions kept "
+    "none. Delete its folder and run again."
 )
 
 
@@ -36,11 +38,8 @@ def samples_of(found: Predictions, case: str, kind: str = "") -> list[Sample]:
 
 
 def _sample(found: Predictions, labels: Sequence[float], outputs: Sequence[float]) -> Sample:
-    y = np.asarray(labels, dtype=np.float64)
-    z = np.asarray(outputs, dtype=np.float64).reshape(len(y), found.outputs)
-    if found.task == "regression":
-        y, z = (found.label_mean + found.label_scale * values for values in (y, z))
-    return Sample(found.task, y, z)
+    z = np.asarray(outputs).reshape(len(labels), found.outputs)
+    return sample_of(found.task, np.asarray(labels), z, found.label_mean, found.label_scale)
 
 
 def predictions_of(run: Run) -> Predictions:
@@ -58,12 +57,51 @@ def threshold_of(found: Predictions, kind: str = "") -> Threshold:
 def run_scores(run: Run, kind: str = "", names: Sequence[str] = ()) -> dict[str, Any]:
     """Scores of a run by test case, all plain values (see `scores_of_predictions`).
 
-    A run of leave-one-context-out (`run.folds`) has each case from the folds that hold it.
+    A run that stands for several (`run.folds`) has each case from the folds that hold it.
     """
-    clients = client_names(run.start.get("schema", {}).get("clients", ()), run.clients)
-    classes = run.start.get("schema", {}).get("classes", ())
-    each = [scores_of_predictions(predictions_of(fold), clients, classes, kind, names) for fold in run.folds or [run]]
+    each = [_scores_of_one(fold, kind, names) for fold in run.folds or [run]]
     return each[0] if len(each) == 1 else _join(each)
+
+
+def _scores_of_one(run: Run, kind: str, names: Sequence[str]) -> dict[str, Any]:
+    """From the predictions in its folder, or as the record has them."""
+    found = read_predictions(run.folder)
+    if found is not None:
+        return scores_of_predictions(
+            found, clients_of(run), run.start.get("schema", {}).get("classes", ()), kind, names
+        )
+    if run.scores is None:
+        raise UserError(MISSING.format(run=run.folder))
+    return _only(run.scores[kind or next(iter(run.scores))], names)
+
+
+def _only(stored: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Stored scores, of these names where any are given."""
+
+    def chosen(of: dict[str, Any]) -> dict[str, Any]:
+        return {name: of[name] for name in names or of}
+
+    cases = {}
+    for case, found in stored["cases"].items():
+        clients = {name: {**own, "scores": chosen(own["scores"])} for name, own in found["clients"].items()}
+        cases[case] = {**found, "mean": chosen(found["mean"]), "clients": clients}
+    return {**stored, "cases": cases}
+
+
+def with_scores(run: Run) -> Run:
+    """The run with its scores on record, to be packed without its predictions."""
+    found = predictions_of(run)
+    models = {kind: _rounded(_scores_of_one(run, kind, ())) for kind in found.of}
+    *before, last = run.events
+    return replace(run, events=[*before, scores_event(found.round, models), last])
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_rounded(part) for part in value]
+    return round(value, 5) if isinstance(value, float) else value
 
 
 def scores_of_predictions(
@@ -72,8 +110,9 @@ def scores_of_predictions(
     """{"task", "round", "models": "personal" or "global", "classes", "threshold": {"value", "chosen", "counts", "few"},
     "cases": {case: {"mean": SCORES, "clients": {client: {"samples", "counts", "few", "scores": SCORES}}, "confusion",
     "calibration", "few"}}} where SCORES is {name: {"value", "low", "high"}}: low and high are the bootstrap interval
-    over samples; all None where a score is not defined. "mean" is the mean over clients; confusion and calibration put
-    all clients together and are there for classes only. few: fewer than ten samples of a class at a client."""
+    over samples, the same ones for all clients where they share them; all None where a score is not defined. "mean" is
+    the mean over clients; confusion and calibration put all clients together and are there for classes only. few: fewer
+    than ten samples of a class at a client."""
     kind, names = kind or found.lead, names or measures_for(found.task)
     threshold = threshold_of(found, kind)
     return {
@@ -114,12 +153,17 @@ def _with_interval(samples: list[Sample], threshold: float, names: Sequence[str]
     if not samples:
         return {name: {"value": None, "low": None, "high": None} for name in names}
     values = scores(samples[0], threshold, names) if len(samples) == 1 else mean_scores(samples, threshold, names)
-    spans = intervals(samples, threshold, names)
+    spans = intervals(samples, threshold, names, together=_same_rows(samples))
     found = {}
     for name in names:
         low, high = spans[name] or (None, None)
         found[name] = {"value": values[name], "low": low, "high": high}
     return found
+
+
+def _same_rows(samples: list[Sample]) -> bool:
+    """Whether all clients are tested on the same rows, such as those of a hospital that took no part."""
+    return len(samples) > 1 and all(np.array_equal(samples[0].labels, sample.labels) for sample in samples[1:])
 
 
 def _join(folds: list[dict[str, Any]]) -> dict[str, Any]:

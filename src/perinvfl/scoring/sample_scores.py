@@ -59,6 +59,16 @@ class Sample:
         return min(self.counts) < FEW
 
 
+def sample_of(
+    task: str, labels: NDArray[Any], outputs: NDArray[Any], label_mean: float = 0.0, label_scale: float = 1.0
+) -> Sample:
+    """From labels [n] and outputs [n, outputs] as models are trained on them: a regression's get their own unit."""
+    y, z = labels.astype(np.float64), outputs.astype(np.float64)
+    if task == "regression":
+        y, z = (label_mean + label_scale * values for values in (y, z))
+    return Sample(task, y, z)
+
+
 # Scores: of a sample, weights [B, n] and a threshold, [B] values; not a number where a score is not defined -----------
 Scorer = Callable[[Sample, Floats, float], Floats]
 

@@ -28,8 +28,10 @@ SAME_FOR_EVERY_CONSTANT = ("balanced", "auroc", "average-precision")  # whicheve
 AT_THRESHOLD = ("sensitivity", "specificity")
 
 
-def keeps_predictions(runs: list[Run]) -> bool:
-    return all((run.folder / PREDICTIONS).exists() for run in runs if run.finished and run.broken is None)
+def has_scores(runs: list[Run]) -> bool:
+    """Whether every finished run holds scores, or the predictions to compute them from."""
+    done = [run for run in runs if run.finished and run.broken is None]
+    return all(run.scores is not None or (run.folder / PREDICTIONS).exists() for run in done)
 
 
 def score_table(runs: list[Run], score: str) -> Table:
@@ -106,21 +108,44 @@ def _constant(runs: list[Run], spectrum: tuple[str, ...], measure: Measure) -> l
     by_case: dict[str, list[float]] = {}
     for run in {run.seed: run for run in runs}.values():
         for fold in run.folds or (run,):
-            found = predictions_of(fold)
-            for case in found.labels:
-                silent = [Sample(s.task, s.labels, np.zeros_like(s.outputs)) for s in samples_of(found, case)]
-                value = mean_scores(silent, names=[measure.name])[measure.name]
-                if case != VALIDATION and value is not None:
-                    by_case.setdefault(case, []).append(measure.factor * value)
+            for case, value in _of_a_constant(fold, measure.name).items():
+                by_case.setdefault(case, []).append(measure.factor * value)
     cases = {case: (statistics.fmean(values), statistics.pstdev(values)) for case, values in by_case.items()}
     there = tuple(case for case in spectrum if case in cases)
     return [Row("Constant", "reference", cases, there, score=measure.name)] if there else []
+
+
+def _of_a_constant(run: Run, name: str) -> dict[str, float]:
+    """By test case, the mean over clients: from the labels, or from the counts of classes that the record has."""
+    labels: dict[str, list[Sample]] = {}
+    if run.scores is None:
+        found = predictions_of(run)
+        for case in found.labels:
+            labels[case] = [Sample(s.task, s.labels, np.zeros_like(s.outputs)) for s in samples_of(found, case)]
+    else:
+        for case, stored in next(iter(run.scores.values()))["cases"].items():
+            counts = [own["counts"] for own in stored["clients"].values() if own["counts"]]
+            labels[case] = [_alike(run.task, of_classes) for of_classes in counts]
+    known = {
+        case: mean_scores(silent, names=[name])[name]
+        for case, silent in labels.items()
+        if silent and case != VALIDATION
+    }
+    return {case: value for case, value in known.items() if value is not None}
+
+
+def _alike(task: str, counts: Sequence[int]) -> Sample:
+    """So many samples of each class, and the same answer to all."""
+    y = np.repeat(np.arange(len(counts), dtype=np.float64), counts)
+    return Sample(task, y, np.zeros((len(y), 1 if task == "binary" else len(counts))))
 
 
 def _notes(scored: dict[str, list[dict[str, Any]]], measure: Measure, first: Run) -> list[str]:
     every = [found for of_seeds in scored.values() for found in of_seeds]
     several = any(len(found) > 1 for found in scored.values())
     notes = ["[low, high]: 95 % bootstrap interval over samples" + (", the mean over seeds." if several else ".")]
+    if first.start.get("sites"):
+        notes = ["Computed at the sites, which tell no rows: so there are no intervals."]
     if measure.name in AT_THRESHOLD and first.task == "binary":
         notes += _threshold_notes(scored, first)
     marked = [(case, name) for found in every for case, one in found["cases"].items() for name in one["few"]]
@@ -148,6 +173,8 @@ def _threshold_notes(scored: dict[str, list[dict[str, Any]]], first: Run) -> lis
     ]
     if not chosen:  # of leave-one-context-out
         return ["Threshold: in each run where sensitivity + specificity is largest on the clients' held-out data."]
+    if first.start.get("sites"):
+        return ["Threshold: at each site where sensitivity + specificity is largest on its own held-out rows, or 0.5."]
     if not all(threshold["chosen"] for _, threshold in chosen):
         return ["Threshold: 0.5, as no samples of both classes were held out to choose it on (data.holdout)."]
     names = (first.start.get("schema", {}).get("classes") or ["0", "1"])[-1]

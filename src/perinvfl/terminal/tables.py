@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from perinvfl.diagnose import Diagnosis
 
 
+LEAST_NAME = 12  # characters of a method's name in a narrow terminal
+
+
 def show_table(console: Console, table: Table) -> None:
     """All columns where they fit; on a narrow terminal the paper's own, and a word on how to see the rest."""
     header, rows = cells(table)
@@ -27,7 +30,8 @@ def show_table(console: Console, table: Table) -> None:
         columns = header.index(last) + 1 + (2 if table.rows[0].by_group else 0)
     shown = RichTable(title=table.title, title_justify="left", expand=False)
     for number, title in enumerate(header[:columns]):
-        shown.add_column(title, justify="left" if number == 0 else "right", no_wrap=number > 0)
+        least = min(widths[0] - 3, LEAST_NAME) if number == 0 else None  # names are not cut to nothing
+        shown.add_column(title, justify="left" if number == 0 else "right", no_wrap=number > 0, min_width=least)
     for number, (kind, row) in enumerate(rows):
         if several and data[number] not in data[:number]:
             shown.add_section()

@@ -93,7 +93,7 @@ def test_a_site_whose_disk_was_lost_is_left_out_and_named(tmp_path: Path) -> Non
     assert rounds.books.used == [7, 3, 7, 7]
     events = read_events(rounds.folder / "events.jsonl")
     why = [event["why"] for event in events if event["event"] == "left out" and event["site"] == "site-1"]
-    assert len(why) == 4 and all("the state of step 3 is not here" in sentence for sentence in why)
+    assert len(why) == 5 and all("the state of step 3 is not here" in sentence for sentence in why)
     last = [event for event in events if event["event"] == "evaluation"][-1]
     assert last["absent"] == ["site-1"]
     assert [score is None for score in last["personal"]["0.1"]] == [False, True, False, False]

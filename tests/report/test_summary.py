@@ -181,7 +181,7 @@ def test_runs_without_predictions_still_have_a_report(browser: Browser, hospital
     (run.folder / PREDICTIONS).unlink()
     assert call(["report", str(tmp_path / "own"), "-o", str(page_of)]) == 0
     with opened(browser, page_of) as page:
-        assert "holds no predictions of single samples" in page.locator("main").inner_text()
+        assert "holds neither scores nor predictions of single samples" in page.locator("main").inner_text()
         assert page.locator("#spectrum line.whisker").count() == 0
 
 

@@ -176,7 +176,7 @@ def test_runs_without_predictions_say_so(made: Path, tmp_path: Path, capsys: pyt
     (tmp_path / "old").mkdir()
     (tmp_path / "old/events.jsonl").write_bytes((run.folder / "events.jsonl").read_bytes())
     assert call(["table", str(tmp_path), "--score", "auroc"]) == 2
-    assert "holds no predictions of single samples" in capsys.readouterr().err
+    assert "holds neither scores nor predictions of single samples" in capsys.readouterr().err
     assert call(["table", str(tmp_path), "--score", "accuracy"]) == 0  # that is on record
     (tmp_path / "old" / PREDICTIONS).write_bytes(b"nothing")
     assert call(["table", str(tmp_path), "--score", "auroc"]) == 2

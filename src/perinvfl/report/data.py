@@ -167,7 +167,7 @@ def _section(runs: list[Run], views: dict[str, tuple[str, dict[str, Taken]]]) ->
     runs = [class_balanced(run) for run in runs]
     start = runs[0].start
     benchmark, regression = start["asked"]["data"]["benchmark"], start["task"] == "regression"
-    cases = list(start["notes"]["constant"])
+    cases = [case for case in start["notes"]["constant"] if not case.startswith("validation")]  # held out, no test
     firsts = {label: taken.runs[0] for _, methods in views.values() for label, taken in methods.items()}
     styles = styles_of(firsts)
     shortcut = SHORTCUTS.get(benchmark)

@@ -43,7 +43,7 @@ def summarise(section: dict[str, Any], runs: dict[str, list[Run]]) -> dict[str, 
         "found": _found(runs, words),
         "recommendation": _recommendation(section, methods, chosen),
         "threshold": _threshold(scored, words) if scored and section["classes"] else "",
-        "cases": [_case(name, scored, section) for name in _cases(section)] if scored else [],
+        "cases": [_case(name, scored, section) for name in _cases(section, scored)] if scored else [],
         "no_scores": why_not,
         "several": len(runs[chosen["name"]]) > 1,
     }
@@ -238,8 +238,9 @@ def _scores(runs: list[Run]) -> tuple[dict[str, Any] | None, str]:
     return first, ""
 
 
-def _cases(section: dict[str, Any]) -> list[str]:
-    return [case["name"] for case in section["cases"]][:4]
+def _cases(section: dict[str, Any], scored: dict[str, Any]) -> list[str]:
+    """Sites tell nothing of a case with few rows."""
+    return [case["name"] for case in section["cases"] if case["name"] in scored["cases"]][:4]
 
 
 def _threshold(scored: dict[str, Any], words: dict[str, str]) -> str:

@@ -18,7 +18,7 @@ demo: .venv/runtime
 # A server and four sites as processes on this machine, TLS and authentication on.
 federation-demo: .venv/federation
 	rm -rf runs/federation
-	$(BIN)/python -m scripts.federation_demo
+	$(BIN)/perinvfl federation local experiments/federation.toml
 
 check: .venv/dev
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types quick

@@ -6,17 +6,21 @@ results/.
 
 import argparse
 import re
+import statistics
 import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 from perinvfl.learning.groups import Score
+from perinvfl.results.folds import clients_of, join_folds
 from perinvfl.results.scores import has_groups
 from perinvfl.results.search_records import read_published
-from perinvfl.results.table import Row, published_table
+from perinvfl.results.table import Row, by_setting, published_table
 from perinvfl.results.worlds import read_worlds
 from perinvfl.results.worlds_table import summaries
+from perinvfl.runs.records import read_packed
+from perinvfl.scoring.run_scores import mean_of, run_scores
 
 HONEST = "worst-inferred-context"
 ROOT = Path(__file__).parents[1]
@@ -216,6 +220,55 @@ def every_world(folder: Path) -> list[str]:
     return lines
 
 
+def within_hospitals(folder: Path) -> list[str]:
+    """Accuracy of each hospital's own model for further patients of its own."""
+    runs = by_setting(read_packed(folder / "within_hospitals.jsonl.xz"))
+    first = next(iter(runs.values()))
+    hospitals = clients_of(first[0])
+    constants = [[run.notes["constant"]["same hospital"][k] for run in first] for k in range(len(hospitals))]
+    lines = [
+        *_header("method", *hospitals),
+        _line("a constant answer", *(f"{100 * statistics.fmean(own):.1f}" for own in constants)),
+    ]
+    for method, same in runs.items():
+        cases = [run_scores(run)["cases"]["same hospital"]["clients"] for run in same]
+        each = [mean_of([clients[name]["scores"] for clients in cases])["accuracy"] for name in hospitals]
+        lines.append(_line(method, *(_with_interval(score, 100) for score in each)))
+    return lines
+
+
+def hospitals_left_out(folder: Path) -> list[str]:
+    """Accuracy and AUROC of the shared model for the patients of a hospital that took no part."""
+    runs = by_setting(join_folds(read_packed(folder / "each_hospital_left_out.jsonl.xz")))
+    first = next(iter(runs.values()))[0]
+    stored = run_scores(first)["cases"]
+    counts = [next(iter(stored[case]["clients"].values()))["counts"] for case in first.spectrum]
+    alike: dict[tuple[str, ...], list[str]] = {}  # Ditto's shared model is FedAvg's
+    for method, same in runs.items():
+        cases = [run_scores(run, "global")["cases"] for run in same]
+        cells: list[str] = []
+        for name, factor in (("accuracy", 100), ("auroc", 1)):
+            means = [mean_of([of_seed[case]["mean"] for of_seed in cases])[name] for case in first.spectrum]
+            cells += (_with_interval(mean, factor) for mean in means)
+        alike.setdefault(tuple(cells), []).append(method)
+    lines = [
+        *_header("shared model of", "", *first.spectrum),
+        _line("the better constant there", "accuracy", *(f"{100 * max(n) / sum(n):.1f}" for n in counts)),
+    ]
+    for numbers, methods in alike.items():
+        half = len(numbers) // 2
+        lines.append(_line(", ".join(methods), "accuracy", *numbers[:half]))
+        lines.append(_line("", "AUROC", *numbers[half:]))
+    return lines
+
+
+def _with_interval(score: dict[str, float | None], factor: float) -> str:
+    value, low, high = (score[key] for key in ("value", "low", "high"))
+    assert value is not None and low is not None and high is not None
+    digits = 1 if factor == 100 else 2
+    return f"{factor * value:.{digits}f} [{factor * low:.{digits}f}, {factor * high:.{digits}f}]"
+
+
 KINDS: dict[str, Callable[[Path], list[str]]] = {
     "by-rule": by_rule,
     "one-nu": on_one_nu,
@@ -226,6 +279,8 @@ KINDS: dict[str, Callable[[Path], list[str]]] = {
     "rules": rules,
     "worlds": worlds,
     "every-world": every_world,
+    "within-hospitals": within_hospitals,
+    "hospitals-left-out": hospitals_left_out,
 }
 read = cache(read_published)  # by folder
 

@@ -1,4 +1,4 @@
-"""`perinvfl data`: check data of your own; who holds what; make the pictures of a benchmark, and look at them."""
+"""`perinvfl data`: check data of your own; who holds what; the table or the pictures of a benchmark."""
 
 import time
 from pathlib import Path
@@ -76,6 +76,19 @@ def drawn_birds(
     print(f"{len(images)} pictures, {plan.train.numel()} of them to train on")
     if preview is not None:
         _write_sheet(plan, images, preview)
+
+
+@app.command("heart_disease")
+def heart_disease(
+    out: Annotated[Path, typer.Option("-o", "--out", help="The file to write.")] = Path("hospitals.csv"),
+) -> None:
+    """Write the table of four hospitals as a CSV file, to try out what is for tables of your own."""
+    from perinvfl.core.files import write_atomically
+    from perinvfl.data.benchmarks.heart_disease import HOSPITALS, patients_table
+
+    table = patients_table()
+    write_atomically(out, table)
+    print(f"{out}: {len(table.splitlines()) - 1} patients of {len(HOSPITALS)} hospitals")
 
 
 def _settings(overrides: list[str] | None) -> dict[str, Any]:

@@ -145,6 +145,21 @@ def run(
 
 
 @app.command()
+def local(
+    file: Annotated[Path, typer.Argument(help="Experiment file (TOML), as `perinvfl run` takes it.")],
+    set: Set = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the records.")] = Path("runs/deployed"),
+) -> None:
+    """Deploy FILE on this machine: a server and one site per client as processes with TLS. A table of your own is
+    divided by its clients. Trains, shows the table, and ends every process it started."""
+    from perinvfl.flower.local_deployment import deploy_here
+
+    code = deploy_here(file, set or [], out.absolute(), lambda line: print(line, flush=True))
+    if code:
+        raise typer.Exit(code)
+
+
+@app.command()
 def status(folder: Folder) -> None:
     """Show which sites are connected, and how far the runs are."""
     from perinvfl.flower import layout, run_process

@@ -1,5 +1,6 @@
 """`perinvfl table`: the table of finished runs, or a published one."""
 
+import dataclasses
 import json
 from enum import StrEnum
 from pathlib import Path
@@ -9,15 +10,17 @@ import typer
 
 from perinvfl.cli.options import NO_RULE, Method, Seed, pick_of
 from perinvfl.errors import UserError
+from perinvfl.results.packed import packed_files
 from perinvfl.results.ranking import Ranking, is_search, rank, ranking_json, ranking_text
-from perinvfl.results.render import render, render_text
+from perinvfl.results.render import as_json, render, render_text
 from perinvfl.results.scores import has_groups
 from perinvfl.results.search_records import SearchRecords, default_rule, published_folders, read_published
 from perinvfl.results.selection import RULES
 from perinvfl.results.table import Table, make_table, published_table, several_tables
 from perinvfl.results.worlds import BOUND, WorldRecords, read_worlds, worlds_folder
-from perinvfl.results.worlds_table import as_json, full_text, summary_text
-from perinvfl.runs.records import Run, find_runs
+from perinvfl.results.worlds_table import as_json as worlds_json
+from perinvfl.results.worlds_table import full_text, summary_text
+from perinvfl.runs.records import Run, find_runs, read_packed
 from perinvfl.terminal.tables import show_table, show_text, wide_console
 
 GROUPED = ("accuracy", "balanced", "worst-group")
@@ -48,7 +51,8 @@ def table(
     place: Annotated[
         Path,
         typer.Argument(
-            help="A published table (rc_mnist, rc_fmnist, ablation, beyond, waterbird, worlds), or a folder with runs."
+            help="A published table (rc_mnist, rc_fmnist, ablation, beyond, waterbird, worlds, heart_disease), or a "
+            "folder with runs."
         ),
     ],
     rule: Annotated[
@@ -86,6 +90,12 @@ def table(
     if full:
         raise UserError(f"--full is for the table of worlds; {place} is another one.")
     published = {name: read_published(folder) for name, folder in published_folders(place).items()}
+    packed = packed_files(place)
+    if packed:
+        _refuse(place, {"--rule": rule})
+        shown = {name: table_of(pick.among(read_packed(file)), score or "") for name, file in packed.items()}
+        _show([dataclasses.replace(each, name=name) for name, each in shown.items()], format)
+        return
     if published:
         _refuse(place, {"--method": method, "--seed": seed})
         made = _published(place.name, published, rule, score.value if score else "")
@@ -99,10 +109,20 @@ def table(
         if rule:
             raise UserError(NO_RULE.format(rule=rule, place=place))
         made = table_of(runs, score.value if score else "")
-    if format is None:
-        show_table(wide_console(), made)
-    else:
-        print(render(made, format.value))
+    _show([made], format)
+
+
+def _show(tables: list[Table], format: FileFormat | None) -> None:
+    """One below the other; as JSON, a list where there are several."""
+    if format is FileFormat.json and len(tables) > 1:
+        print(json.dumps([as_json(made) for made in tables], indent=2, ensure_ascii=False))
+        return
+    for number, made in enumerate(tables):
+        if format is None:
+            show_table(wide_console(), made)
+        else:
+            title = f"{made.title}\n\n" if len(tables) > 1 else ""
+            print("\n" * bool(number) + title + render(made, format.value))
 
 
 def _published(name: str, published: dict[str, SearchRecords], rule: str, score: str) -> Table:
@@ -145,7 +165,7 @@ def table_of(runs: list[Run], score: str) -> Table:
 
 def _show_worlds(records: WorldRecords, format: FileFormat | None, full: bool) -> None:
     if format is FileFormat.json:
-        print(json.dumps(as_json(records), indent=2, ensure_ascii=False))
+        print(json.dumps(worlds_json(records), indent=2, ensure_ascii=False))
         return
     text = full_text(records) if full else summary_text(records)
     if format is None:

@@ -110,10 +110,10 @@ def make_table(runs: list[Run], score: Score = "accuracy") -> Table:
         notes.append("Errors are in units of the label's variance in training.")
     notes += left_out_notes(runs)
     notes += _group_notes(rows)
-    return Table(first.benchmark, rows, spectrum, beyond, "last round", notes, name=_own_name(first))
+    return Table(first.benchmark, rows, spectrum, beyond, "last round", notes, name=own_name(first))
 
 
-def _own_name(run: Run) -> str:
+def own_name(run: Run) -> str:
     """Own data are called by their experiment."""
     return run.experiment if run.benchmark in ("file", "sites") else ""
 

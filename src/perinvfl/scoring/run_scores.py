@@ -65,7 +65,7 @@ def run_scores(run: Run, kind: str = "", names: Sequence[str] = ()) -> dict[str,
 
 def _scores_of_one(run: Run, kind: str, names: Sequence[str]) -> dict[str, Any]:
     """From the predictions in its folder, or as the record has them."""
-    found = read_predictions(run.folder)
+    found = read_predictions(run)
     if found is not None:
         return scores_of_predictions(
             found, clients_of(run), run.start.get("schema", {}).get("classes", ()), kind, names

@@ -16,6 +16,7 @@ from perinvfl.results.table import (
     constant_row,
     finished_runs,
     left_out_notes,
+    own_name,
     spread_note,
 )
 from perinvfl.runs.predictions import VALIDATION
@@ -51,7 +52,8 @@ def score_table(runs: list[Run], score: str) -> Table:
         spread_note(finished, spectrum),
         *_notes(scored, measure, first),
     ]
-    return Table(first.benchmark, rows, spectrum, beyond, "last round", [*notes, *left_out_notes(runs)])
+    notes += left_out_notes(runs)
+    return Table(first.benchmark, rows, spectrum, beyond, "last round", notes, name=own_name(first))
 
 
 def _row(label: str, of_seeds: Sequence[dict[str, Any]], spectrum: tuple[str, ...], measure: Measure) -> Row:

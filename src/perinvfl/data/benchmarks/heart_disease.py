@@ -94,15 +94,21 @@ def heart_federation(settings: HeartSettings, seed: int) -> Federation:
     )
 
 
-@lru_cache(maxsize=4)
-def _patients(ignore: tuple[str, ...], zeros_missing: bool) -> Rows:
+def patients_table() -> bytes:
+    """The embedded table, as CSV."""
     path = EMBEDDED / FILE
     content = path.read_bytes() if path.exists() else b""
     if hashlib.sha256(content).hexdigest() != SHA256:
         raise UserError(f"{path} is {'damaged' if content else 'missing'}: reinstall perinvfl to restore it.")
+    return content
+
+
+@lru_cache(maxsize=4)
+def _patients(ignore: tuple[str, ...], zeros_missing: bool) -> Rows:
+    patients_table()  # refuses a damaged one
     categories = tuple(name for name in CATEGORIES if name not in ignore)
     columns = Columns("disease", "hospital", "", ignore=ignore, categories=categories)
-    found = readers.read(path, columns, image_size=1, colour=False)
+    found = readers.read(EMBEDDED / FILE, columns, image_size=1, colour=False)
     if zeros_missing:
         found = mark_missing(found, NumbersByName({name: (0.0,) for name in NEVER_ZERO if name not in ignore}))
     return decide(found, "binary", label="disease")[0]

@@ -20,6 +20,7 @@ from perinvfl.results.table import Table, make_table, published_table, several_t
 from perinvfl.results.worlds import BOUND, WorldRecords, read_worlds, worlds_folder
 from perinvfl.results.worlds_table import as_json as worlds_json
 from perinvfl.results.worlds_table import full_text, summary_text
+from perinvfl.runs.picking import Pick
 from perinvfl.runs.records import Run, find_runs, read_packed
 from perinvfl.terminal.tables import show_table, show_text, wide_console
 
@@ -93,8 +94,7 @@ def table(
     packed = packed_files(place)
     if packed:
         _refuse(place, {"--rule": rule})
-        shown = {name: table_of(pick.among(read_packed(file)), score or "") for name, file in packed.items()}
-        _show([dataclasses.replace(each, name=name) for name, each in shown.items()], format)
+        _show(_packed(packed, pick, score or ""), format)
         return
     if published:
         _refuse(place, {"--method": method, "--seed": seed})
@@ -104,12 +104,22 @@ def table(
         if is_search(runs) and score is None:
             _show_search(rank(runs, rule), format)
             return
-        if rule and is_search(runs):
-            raise UserError("--rule and --score exclude each other here: a rule ranks by what it looks at.")
-        if rule:
-            raise UserError(NO_RULE.format(rule=rule, place=place))
+        _check_no_rule(rule, runs, place)
         made = table_of(runs, score.value if score else "")
     _show([made], format)
+
+
+def _check_no_rule(rule: str, runs: list[Run], place: Path) -> None:
+    if rule and is_search(runs):
+        raise UserError("--rule and --score exclude each other here: a rule ranks by what it looks at.")
+    if rule:
+        raise UserError(NO_RULE.format(rule=rule, place=place))
+
+
+def _packed(files: dict[str, Path], pick: Pick, score: str) -> list[Table]:
+    """Published runs without a search, each file a table."""
+    made = {name: table_of(pick.among(read_packed(file)), score) for name, file in files.items()}
+    return [dataclasses.replace(table, name=name) for name, table in made.items()]
 
 
 def _show(tables: list[Table], format: FileFormat | None) -> None:

@@ -58,7 +58,7 @@ class Algorithm:
     pooled: ClassVar[bool] = False  # not federated: takes the data of all clients in one place, to compare with
     needs_risks: ClassVar[bool] = False  # `server` must see the risk of each client, and not only that it took part
 
-    local_steps: int = hyper(1, "local steps of the global model in a round", symbol="R", least=1)
+    local_steps: int = hyper(1, "local steps of the global model in a round", symbol="R", least=1, most=10**6)
     learning_rate: float = hyper(
         0.1, "step size of the local steps", symbol="γ", above=0, search=by_optimizer("optimizer")
     )
@@ -287,7 +287,7 @@ class Personal(Algorithm):
 
     has_personal: ClassVar[bool] = True
 
-    personal_steps: int = hyper(1, "steps of the personal model for each local step", symbol="S", least=1)
+    personal_steps: int = hyper(1, "steps of the personal model for each local step", symbol="S", least=1, most=10**6)
     personal_learning_rate: float = hyper(
         0.1, "step size of the personal model", symbol="η", above=0, search=by_optimizer("personal_optimizer")
     )
@@ -325,7 +325,7 @@ class FineTuned(Algorithm):
     has_personal: ClassVar[bool] = True
 
     finetune_steps: int = hyper(
-        10, "steps of local fine-tuning from the final global model", least=1, search=OneOf((1, 5, 10, 20))
+        10, "steps of local fine-tuning from the final global model", least=1, most=10**6, search=OneOf((1, 5, 10, 20))
     )
     finetune_learning_rate: float = hyper(0.1, "step size of the fine-tuning", above=0, search=LogUniform(1e-3, 0.3))
 

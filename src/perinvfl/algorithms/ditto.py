@@ -19,7 +19,7 @@ class Ditto(Personal):
     paper: ClassVar[str] = "Li et al. 2021"
     purpose: ClassVar[Purpose] = "personal"
 
-    personal_steps: int = hyper(1, "steps of the personal model in a round", symbol="s", least=1)
+    personal_steps: int = hyper(1, "steps of the personal model in a round", symbol="s", least=1, most=10**6)
     pull: float | tuple[float, ...] = hyper(
         1.0, "pull towards the global model", symbol="λ", least=0, search=LogUniform(1e-2, 100.0)
     )

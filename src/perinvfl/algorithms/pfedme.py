@@ -18,8 +18,8 @@ class PFedMe(Personal):
     paper: ClassVar[str] = "Dinh, Tran & Nguyen 2020"
     purpose: ClassVar[Purpose] = "personal"
 
-    local_steps: int = hyper(20, "local rounds, one batch each", symbol="R", least=1)
-    personal_steps: int = hyper(5, "steps of the personal model on each batch", symbol="K", least=1)
+    local_steps: int = hyper(20, "local rounds, one batch each", symbol="R", least=1, most=10**6)
+    personal_steps: int = hyper(5, "steps of the personal model on each batch", symbol="K", least=1, most=10**6)
     learning_rate: float = hyper(
         0.005, "step size of w_i along λ(w_i − θ)", symbol="η", above=0, search=LogUniform(1e-3, 0.3)
     )

@@ -9,7 +9,8 @@ import types
 import typing
 from typing import Any, Literal, TypeVar, Union
 
-from perinvfl.core.hyper import check_bounds
+from perinvfl.core.hyper import LARGEST, check_bounds
+from perinvfl.core.naming import in_short, shortened
 from perinvfl.errors import UserError
 
 T = TypeVar("T")
@@ -25,12 +26,12 @@ class NumbersByName(dict[str, tuple[float, ...]]):
 def build(cls: type[T], mapping: Any, where: str) -> T:
     """Make a cls from a mapping: unknown keys refused, types and bounds checked, then `cls.check` if it has one."""
     if not isinstance(mapping, dict):
-        raise UserError(f"{where} must be a table of settings, not {_show(mapping)}.")
+        raise UserError(f"{where} must be a table of settings, not {in_short(mapping)}.")
     hints = typing.get_type_hints(cls)
     known = [field.name for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]
     for key in mapping:
         if key not in known:
-            raise UserError(f"{where}.{key} is not a setting{suggest(key, known)}")
+            raise UserError(f"{where}.{shortened(key)} is not a setting{suggest(key, known)}")
     values = {key: convert(hints[key], value, f"{where}.{key}") for key, value in mapping.items()}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         missing = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
@@ -53,7 +54,7 @@ def replaced(settings: T, key: str, value: Any, where: str) -> T:
 
 def suggest(key: str, known: list[str]) -> str:
     """The end of a sentence about a name that is not known."""
-    close = difflib.get_close_matches(str(key), known, n=1)
+    close = difflib.get_close_matches(shortened(str(key)), known, n=1)
     return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(known)}."
 
 
@@ -65,7 +66,7 @@ def convert(hint: Any, value: Any, where: str) -> Any:
     if origin is Literal:
         options = typing.get_args(hint)
         if value not in options:
-            raise UserError(f"{where} = {_show(value)}: must be one of {', '.join(map(_show, options))}.")
+            raise UserError(f"{where} = {in_short(value)}: must be one of {', '.join(map(in_short, options))}.")
         return value
     if origin in (Union, types.UnionType):
         options = typing.get_args(hint)
@@ -74,15 +75,15 @@ def convert(hint: Any, value: Any, where: str) -> Any:
                 return convert(option, value, where)
             except UserError:
                 continue
-        raise UserError(f"{where} = {_show(value)}: must be {' or '.join(map(_name, options))}.")
+        raise UserError(f"{where} = {in_short(value)}: must be {' or '.join(map(_name, options))}.")
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            raise UserError(f"{where} = {_show(value)}: must be {_name(hint)}.")
+            raise UserError(f"{where} = {in_short(value)}: must be {_name(hint)}.")
         item = typing.get_args(hint)[0]
         return tuple(convert(item, part, f"{where}[{index}]") for index, part in enumerate(value))
     if hint is NumbersByName:
         if not isinstance(value, dict):
-            raise UserError(f"{where} = {_show(value)}: must be a table of numbers by name, such as {{chol = 0}}.")
+            raise UserError(f"{where} = {in_short(value)}: must be a table of numbers by name, such as {{chol = 0}}.")
         lists = {name: part if isinstance(part, list | tuple) else [part] for name, part in value.items()}
         return NumbersByName({name: convert(tuple[float, ...], lists[name], f"{where}.{name}") for name in lists})
     if dataclasses.is_dataclass(hint):
@@ -94,7 +95,9 @@ def convert(hint: Any, value: Any, where: str) -> Any:
         or (hint is type(None) and value is None)
     )
     if not right:
-        raise UserError(f"{where} = {_show(value)}: must be {_name(hint)}.")
+        raise UserError(f"{where} = {in_short(value)}: must be {_name(hint)}.")
+    if hint is float and isinstance(value, int) and abs(value) > LARGEST:
+        raise UserError(f"{where} = {in_short(value)}: must be a number between {-LARGEST:g} and {LARGEST:g}.")
     return float(value) if hint is float else value
 
 
@@ -102,11 +105,7 @@ def _name(hint: Any) -> str:
     if typing.get_origin(hint) is tuple:
         return f"a list, each entry {_name(typing.get_args(hint)[0])}"
     if typing.get_origin(hint) is Literal:
-        return " or ".join(map(_show, typing.get_args(hint)))
+        return " or ".join(map(in_short, typing.get_args(hint)))
     if typing.get_origin(hint) in (Union, types.UnionType):
         return " or ".join(map(_name, typing.get_args(hint)))
     return {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "absent"}[hint]
-
-
-def _show(value: Any) -> str:
-    return f'"{value}"' if isinstance(value, str) else str(value)

@@ -10,7 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from perinvfl.core.naming import in_short
 from perinvfl.errors import UserError
+
+# What no setting exceeds, unless it declares other bounds: further out, sums and sizes are no longer numbers.
+LARGEST_WHOLE, LARGEST = 10**9, 1e18
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,8 @@ def hyper(
     """Declare one field.
 
     stacks: a whole number that may still differ between the trials of one batched sweep. later: a field younger than
-    published records, which does not enter a run's name while it is at its default.
+    published records, which does not enter a run's name while it is at its default. most: where none is given, no
+    number is accepted whose size exceeds LARGEST_WHOLE or, of a float, LARGEST.
     """
     bounds = {"least": least, "above": above, "most": most}
     return dataclasses.field(
@@ -83,16 +88,22 @@ def check_bounds(settings: Any, where: str) -> None:
     """Raise for the first field outside the bounds it was declared with."""
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
+        least, above, most = (field.metadata.get(bound) for bound in ("least", "above", "most"))
         for number in _numbers(value):
-            least, above, most = (field.metadata.get(bound) for bound in ("least", "above", "most"))
-            if not math.isfinite(number):
-                raise UserError(f"{where}.{field.name} = {value}: must be a finite number.")
-            if least is not None and number < least:
-                raise UserError(f"{where}.{field.name} = {value}: must be at least {least}.")
-            if above is not None and number <= above:
-                raise UserError(f"{where}.{field.name} = {value}: must be greater than {above}.")
-            if most is not None and number > most:
-                raise UserError(f"{where}.{field.name} = {value}: must be at most {most}.")
+            furthest = LARGEST_WHOLE if isinstance(number, int) else LARGEST
+            if isinstance(number, float) and not math.isfinite(number):
+                wrong = "must be a finite number"
+            elif least is not None and number < least:
+                wrong = f"must be at least {least}"
+            elif above is not None and number <= above:
+                wrong = f"must be greater than {above}"
+            elif number > (furthest if most is None else most):
+                wrong = f"must be at most {furthest if most is None else most:g}"
+            elif number < -furthest:
+                wrong = f"must be at least {-furthest:g}"
+            else:
+                continue
+            raise UserError(f"{where}.{field.name} = {in_short(value)}: {wrong}.")
 
 
 def asked(settings: Any) -> dict[str, Any]:

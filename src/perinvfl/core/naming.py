@@ -30,6 +30,31 @@ def one_spelling(names: Sequence[str | int], as_text: bool = False) -> tuple[str
     return tuple(text if as_text or not text.isdecimal() or str(int(text)) != text else int(text) for text in texts)
 
 
+def in_short(value: Any, most: int = 200) -> str:
+    """A value of any kind in a sentence, however long or deep it is.
+
+    >>> in_short("rc_mnist"), in_short(10**30), in_short([0.1, 2])
+    ('"rc_mnist"', '1000000000000000000000000000000', '[0.1, 2]')
+    >>> in_short(10**5000), in_short("x" * 1000, most=20)
+    ('a number of more than 4000 digits', '"xxxxxxxxx... (1002 characters)')
+    """
+    try:
+        text = f'"{value}"' if isinstance(value, str) else str(value)
+    except ValueError:  # Python writes whole numbers of up to some 4000 digits
+        return "a number of more than 4000 digits" if isinstance(value, int) else "values too large to be shown"
+    except RecursionError:
+        return "values too deeply nested to be shown"
+    return shortened(text, most)
+
+
+def shortened(text: str, most: int = 200) -> str:
+    """
+    >>> shortened("label"), shortened("x" * 1000, most=20)
+    ('label', 'xxxxxxxxxx... (1000 characters)')
+    """
+    return text if len(text) <= most else f"{text[: most // 2]}... ({len(text)} characters)"
+
+
 def listed(names: Iterable[str], most: int = 6) -> str:
     """
     >>> listed(["a", "b", "c"]), listed("abcdefgh", most=3)

@@ -1,8 +1,26 @@
-"""Plain values as TOML: the standard library reads it and does not write it."""
+"""TOML read and written. The standard library reads it; what it fails on otherwise is an error of the file too."""
 
 import json
 import re
+import tomllib
 from typing import Any
+
+
+class TomlError(ValueError):
+    """What is wrong with a text that is no TOML."""
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """
+    >>> parse_toml("a = 1")
+    {'a': 1}
+    """
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise TomlError("it is nested too deeply") from None
+    except ValueError as error:  # also of whole numbers with more digits than Python reads, and of dates that are none
+        raise TomlError(str(error).partition(";")[0]) from None
 
 
 def toml_value(value: Any) -> str:

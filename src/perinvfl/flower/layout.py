@@ -7,12 +7,12 @@ DIR/site-NAME/   site.toml, site.key, ca.crt; later its states                  
 
 import json
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from perinvfl.core.files import writing
+from perinvfl.core.toml_text import TomlError, parse_toml
 from perinvfl.errors import UserError
 from perinvfl.flower import credentials
 
@@ -139,10 +139,10 @@ def open_site(folder: Path, server: str | None = None) -> SiteFolder:
 
 def _read(path: Path, otherwise: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{otherwise}.") from None
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (OSError, TomlError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read: {error}.") from None
 
 

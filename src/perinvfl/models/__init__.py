@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from perinvfl.core.hyper import asked, hyper
+from perinvfl.core.memory import check_fits
 from perinvfl.errors import UserError
 from perinvfl.models.base import Model, Precision, mix_statistics
 from perinvfl.models.mlp import mlp
@@ -12,8 +13,20 @@ from perinvfl.models.resnet import Convolution, Norm, Stem, resnet18
 from perinvfl.models.symmetry import Symmetry, blinded
 from perinvfl.models.torch_module import module
 
-__all__ = ["Model", "ModelSettings", "Precision", "build_model", "mix_statistics", "mlp", "module", "resnet18"]
+__all__ = [
+    "AT_ONCE",
+    "FLOAT",
+    "Model",
+    "ModelSettings",
+    "Precision",
+    "build_model",
+    "mix_statistics",
+    "mlp",
+    "module",
+    "resnet18",
+]
 
+FLOAT, AT_ONCE = 4, 3  # bytes of a number; copies of a model that training has at once
 PERCEPTRON = ("hidden",)
 OWN = ("build",)
 RESNET = ("norm", "width", "stem", "convolution", "weights")
@@ -25,9 +38,11 @@ class ModelSettings:
         "mlp",
         "multi-layer perceptron, one linear layer without bias, ResNet-18 for images of three colours, or your own",
     )
-    hidden: tuple[int, ...] = hyper((390, 390), "widths of the hidden layers of an mlp", least=1)
+    hidden: tuple[int, ...] = hyper((390, 390), "widths of the hidden layers of an mlp", least=1, most=10**6)
     norm: Norm = hyper("group", "what a resnet18 normalises by: groups of channels of one image, or its batch")
-    width: int = hyper(64, "channels of a resnet18's first layers; its features are 8 times as many", least=1)
+    width: int = hyper(
+        64, "channels of a resnet18's first layers; its features are 8 times as many", least=1, most=10**4
+    )
     stem: Stem = hyper("imagenet", "a resnet18's entry: 7x7, stride 2 and pooling, or 3x3 and nothing else")
     convolution: Convolution = hyper(
         "library", "how a resnet18 computes: the library's convolutions, or as matrix products (faster under vmap)"
@@ -53,7 +68,9 @@ class ModelSettings:
 
 def build_model(settings: ModelSettings, shape: tuple[int, ...], outputs: int, precision: Precision) -> Model:
     """The model for inputs of the given shape. bfloat16: products in bfloat16, parameters and logits in float32."""
-    return blinded(_build(settings, shape, outputs, precision), settings.blind_to, shape)
+    model = _build(settings, shape, outputs, precision)
+    check_fits(FLOAT * AT_ONCE * model.size, f"A model of {model.size:,} parameters, with its gradient and its update,")
+    return blinded(model, settings.blind_to, shape)
 
 
 def _build(settings: ModelSettings, shape: tuple[int, ...], outputs: int, precision: Precision) -> Model:

@@ -22,6 +22,7 @@ class Model(NamedTuple):
     statistics: Callable[[Params, Tensor], Params] | None = None
     head: tuple[str, ...] = ()  # the parameters of the last layer, by name; empty where it is not known
     norms: tuple[str, ...] = ()  # the scales and shifts of its norm layers, by name
+    size: int = 0  # its parameters
     unmapped: str = ""  # why it cannot run under vmap, where it cannot
 
 

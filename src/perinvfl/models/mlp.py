@@ -1,5 +1,6 @@
 """Multi-layer perceptrons."""
 
+import itertools
 import math
 
 import torch
@@ -58,4 +59,5 @@ def mlp(widths: tuple[int, ...], bias: bool, precision: Precision) -> Model:
         return stripped
 
     last = tuple(f"{layers - 1}.{part}" for part in ("weight", "bias"))
-    return Model(init, apply, strip, features, classify, head=last)
+    size = sum(rows * columns for rows, columns in itertools.pairwise(padded)) + bias * sum(padded[1:])
+    return Model(init, apply, strip, features, classify, head=last, size=size)

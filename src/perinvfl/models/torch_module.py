@@ -63,6 +63,7 @@ def module(build: str | Callable[..., nn.Module], shape: tuple[int, ...], output
         features=apply,
         classify=lambda params, logits: logits,
         norms=_norms(template),
+        size=sum(leaf.numel() for name, leaf in template.named_parameters() if name in trained),
         unmapped=_why_unmapped(init, apply, shape),
     )
 

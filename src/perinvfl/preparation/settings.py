@@ -43,7 +43,7 @@ class ContextSettings:
         later=True,
     )
     every: int = hyper(0, "rounds after which contexts are inferred again from the global model; 0: once", least=0)
-    soft_steps: int = hyper(100, "steps of EIIL's ascent", least=1)
+    soft_steps: int = hyper(100, "steps of EIIL's ascent", least=1, most=10**6)
     even_classes: bool = hyper(
         False,
         "take what the client's class shares tell about the label off the logits, the reference model's too: a rare "

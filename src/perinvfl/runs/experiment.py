@@ -22,7 +22,6 @@ data.grayscale = true         # data, contexts, model and training settings for 
 import dataclasses
 import math
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -32,7 +31,9 @@ from perinvfl.algorithms.base import Algorithm
 from perinvfl.algorithms.irm import Penalized
 from perinvfl.algorithms.recommended import Recommended
 from perinvfl.core import config, hyper
+from perinvfl.core.naming import in_short, shortened
 from perinvfl.core.plugins import importing_from, load
+from perinvfl.core.toml_text import TomlError, parse_toml
 from perinvfl.data.registry import BENCHMARKS
 from perinvfl.errors import UserError
 from perinvfl.learning.training import Training
@@ -41,6 +42,7 @@ from perinvfl.preparation.settings import KNOWN_BY_USERS, ContextSettings, read_
 from perinvfl.runs.facts import Effort
 from perinvfl.runs.trial import Trial
 
+LARGEST_SEED = 2**63 - 1
 PARTS = ("data", "contexts", "model", "training")
 
 
@@ -66,10 +68,10 @@ def read_data_settings(path: Path, overrides: list[str] | None = None) -> tuple[
 def read_table(path: Path, overrides: list[str] | None = None) -> dict[str, Any]:
     """What a file says once the overrides have replaced some of it, not checked yet."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = parse_toml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; give an experiment file, such as experiments/demo.toml.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (TomlError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not a TOML file: {error}.") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
@@ -93,15 +95,19 @@ def build_experiment(table: dict[str, Any], default_name: str = "experiment") ->
     known = ["name", "seeds", "search", *PARTS, "algorithm", "federation"]
     for key in table:
         if key not in known:
-            raise UserError(f"{key} is not a setting{config.suggest(key, known)}")
+            raise UserError(f"{shortened(key)} is not a setting{config.suggest(key, known)}")
     name = table.get("name", default_name)
     if not isinstance(name, str) or not re.fullmatch(r"\w[\w .-]*", name):
-        raise UserError(f'name = "{name}": must be a word that can name a folder.')
+        raise UserError(f"name = {in_short(name)}: must be a word that can name a folder.")
     seeds = table.get("seeds", [0])
-    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds):
-        raise UserError(f"seeds = {seeds}: must be a list of whole numbers, each at least 0.")
+    if (
+        not isinstance(seeds, list)
+        or not seeds
+        or not all(type(seed) is int and 0 <= seed <= LARGEST_SEED for seed in seeds)
+    ):
+        raise UserError(f"seeds = {in_short(seeds)}: must be a list of whole numbers from 0 to {LARGEST_SEED}.")
     if len(set(seeds)) < len(seeds):
-        raise UserError(f"seeds = {seeds}: each seed may be named once; the same seed gives the same result.")
+        raise UserError(f"seeds = {in_short(seeds)}: each seed may be named once; the same seed gives the same result.")
     entries = table.get("algorithm", [])
     entries = [entries] if isinstance(entries, dict) else entries
     if not isinstance(entries, list) or not entries:
@@ -139,9 +145,8 @@ def _data(table: Any) -> tuple[str, Any]:
     settings = dict(table)
     benchmark = settings.pop("benchmark")
     if not isinstance(benchmark, str) or benchmark not in BENCHMARKS:
-        raise UserError(
-            f'data.benchmark = "{benchmark}" is not known{config.suggest(str(benchmark), list(BENCHMARKS))}'
-        )
+        named = in_short(benchmark)
+        raise UserError(f"data.benchmark = {named} is not known{config.suggest(named, list(BENCHMARKS))}")
     return benchmark, config.build(BENCHMARKS[benchmark].settings, settings, "data")
 
 
@@ -207,7 +212,7 @@ def _algorithm(entry: dict[str, Any], where: str) -> tuple[str, str, Algorithm, 
     cls = algorithm_named(name, f"{where}.name")
     label = settings.pop("label", cls.title)
     if not isinstance(label, str) or not label:
-        raise UserError(f"{where}.label = {label}: must be a text.")
+        raise UserError(f"{where}.label = {in_short(label)}: must be a text.")
     for key in settings:
         if key in cls.unused:
             raise UserError(f"{where}.{key} means nothing to {name}; leave it out.")
@@ -219,7 +224,7 @@ def algorithm_named(name: Any, where: str) -> type[Algorithm]:
     if isinstance(name, str) and name in ALGORITHMS:
         return ALGORITHMS[name]
     if not isinstance(name, str) or ":" not in name:
-        raise UserError(f'{where} = "{name}" is not known{config.suggest(str(name), list(ALGORITHMS))}')
+        raise UserError(f"{where} = {in_short(name)} is not known{config.suggest(in_short(name), list(ALGORITHMS))}")
     found = load(name, where)
     if not (isinstance(found, type) and issubclass(found, Algorithm) and dataclasses.is_dataclass(found)):
         raise UserError(f'{where} = "{name}": must be a dataclass that extends perinvfl.algorithms.Algorithm.')
@@ -275,7 +280,7 @@ def _apply(table: dict[str, Any], override: str) -> None:
     for key in keys[:-1]:
         table = table.setdefault(key, {})
         if not isinstance(table, dict):
-            raise UserError(f"--set {override}: {key} is not a table of settings.")
+            raise UserError(f"--set {shortened(override)}: {key} is not a table of settings.")
     table[keys[-1]] = value
 
 
@@ -283,22 +288,25 @@ def parse_override(override: str) -> tuple[str, Any]:
     """`key=value`, the value written as in TOML."""
     path, separator, text = override.partition("=")
     if not separator:
-        raise UserError(f"--set {override}: write it as key=value, such as training.rounds=5.")
+        raise UserError(f"--set {shortened(override)}: write it as key=value, such as training.rounds=5.")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        value = parse_toml(f"value = {text}")["value"]
+    except TomlError:
         value = text  # a bare word is a text
     return path.strip(), value
 
 
 def _apply_to_algorithms(entries: Any, keys: list[str], value: Any, override: str) -> None:
     entries = [entries] if isinstance(entries, dict) else entries
+    entries = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
     if len(keys) == 2:
         entries = [entry for entry in entries if keys[0] in (entry.get("name"), entry.get("label"))]
     elif len(keys) == 1:
         entries = [entry for entry in entries if keys[0] in _settable(entry.get("name"))]
     if len(keys) not in (1, 2) or not entries:
-        raise UserError(f"--set {override}: no algorithm in the file takes it; write algorithm.NAME.KEY=value.")
+        raise UserError(
+            f"--set {shortened(override)}: no algorithm in the file takes it; write algorithm.NAME.KEY=value."
+        )
     for entry in entries:
         entry[keys[-1]] = value
 

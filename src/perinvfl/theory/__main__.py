@@ -10,12 +10,12 @@ import dataclasses
 import json
 import sys
 import time
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from perinvfl.core import config
 from perinvfl.core.files import write_atomically
+from perinvfl.core.toml_text import TomlError, parse_toml
 from perinvfl.errors import UserError
 from perinvfl.theory import convergence, information, personalized, remark
 from perinvfl.theory.common import Record, Theory
@@ -31,8 +31,8 @@ THEORIES: dict[str, Theory] = {
 def read(path: Path) -> tuple[str, Any]:
     """The experiment's name and its settings."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        table = parse_toml(path.read_text(encoding="utf-8"))
+    except (OSError, TomlError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read: {error}.") from None
     name = table.pop("experiment", None)
     if name not in THEORIES:

@@ -52,7 +52,7 @@ class BirdSettings:
     sampling: Literal["natural", "balanced"] = hyper(
         "natural", "draw training birds as they come, or both classes equally often (the rarer one repeated)"
     )
-    size: int = hyper(64, "pixels of a side of the images", least=8)
+    size: int = hyper(64, "pixels of a side of the images", least=8, most=4096)
     flip: bool = hyper(False, "mirror training images at random")
     crop: int = hyper(0, "most pixels by which training images are shifted at random", least=0)
     middle: tuple[float, ...] = hyper(

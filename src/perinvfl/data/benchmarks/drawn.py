@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from perinvfl.core.hyper import hyper
+from perinvfl.core.memory import check_fits
 from perinvfl.core.seeding import generator
 from perinvfl.data.benchmarks.birds import WATER, BirdSettings, Flock, Plan, bird_federation, draw_plan
 from perinvfl.data.federation import Federation
@@ -25,9 +26,9 @@ FINER = 2  # pictures are composed at so many times their size, and then made sm
 class DrawnSettings(BirdSettings):
     train_per_client: int = hyper(60, "training birds per client, those held out included", least=1)
     test_per_client: int = hyper(20, "test birds per client, the same ones in every test context", least=1)
-    size: int = hyper(32, "pixels of a side of the images", least=8)
-    birds: int = hyper(120, "birds of each client", least=1)
-    backgrounds: int = hyper(300, "backgrounds of land, and as many of water", least=1)
+    size: int = hyper(32, "pixels of a side of the images", least=8, most=4096)
+    birds: int = hyper(120, "birds of each client", least=1, most=10**5)
+    backgrounds: int = hyper(300, "backgrounds of land, and as many of water", least=1, most=10**5)
 
 
 def drawn_federation(settings: DrawnSettings, seed: int) -> Federation:
@@ -37,6 +38,9 @@ def drawn_federation(settings: DrawnSettings, seed: int) -> Federation:
 
 def drawn_pictures(settings: DrawnSettings, seed: int) -> tuple[Plan, Tensor]:
     settings.check("drawn_birds")
+    pictures = settings.clients * (settings.train_per_client + settings.test_per_client)
+    bytes_needed = 3 * pictures * settings.size**2 + 8 * settings.birds * settings.clients + 16 * settings.backgrounds
+    check_fits(bytes_needed, f"drawn_birds: {pictures} pictures of {settings.size} x {settings.size} pixels")
     labels = [
         torch.arange(settings.birds).lt(round(WATERBIRD_SHARES[i % 4] * settings.birds)).long()
         for i in range(settings.clients)

@@ -15,6 +15,7 @@ from torch import Generator, Tensor
 from torch.nn.functional import one_hot
 
 from perinvfl.core.hyper import check_bounds, hyper
+from perinvfl.core.memory import check_fits, product
 from perinvfl.core.seeding import generator
 from perinvfl.data.benchmarks.digits import PAPER_SPECTRUM, case_name, context_of_position
 from perinvfl.data.constant import constant_scores
@@ -87,6 +88,10 @@ class PlantedSettings:
 
     def check(self, where: str) -> None:
         check_bounds(self, where)
+        rows = self.clients * self.test_rows * len(self.p_test) + sum(self.rows_per_client)
+        columns = self.informative + self.useless + self.echoes + 1
+        bytes_needed = 4 * product((rows, columns)) + 4 * (self.informative + self.useless) ** 2
+        check_fits(bytes_needed, f"{where}: {rows} rows of {columns} columns")
         for key in ("p_train", "p_test"):
             if not getattr(self, key) or () in getattr(self, key):
                 raise UserError(f"{where}.{key}: must have at least one entry, and no empty one.")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from perinvfl.core.hyper import check_bounds, hyper
+from perinvfl.core.memory import check_fits, product
 from perinvfl.core.seeding import generator
 from perinvfl.data.constant import constant_scores
 from perinvfl.data.federation import Federation, Split, Task
@@ -18,7 +19,7 @@ from perinvfl.errors import UserError
 
 @dataclass(frozen=True)
 class RandomSettings:
-    clients: int = hyper(3, "number of clients", symbol="N", least=1)
+    clients: int = hyper(3, "number of clients", symbol="N", least=1, most=10**5)
     contexts: int = hyper(2, "training contexts of the client that has most", symbol="K", least=1)
     samples: int = hyper(16, "samples of the client that has most", least=1)
     shape: tuple[int, ...] = hyper((6,), "shape of one x", least=1)
@@ -30,6 +31,8 @@ class RandomSettings:
 
     def check(self, where: str) -> None:
         check_bounds(self, where)
+        rows = self.clients * (self.samples * (1 + len(self.tests)) + self.holdout)
+        check_fits(4 * product((rows, *self.shape)), f"{where}: {self.clients} clients with x of shape {self.shape}")
         if not self.shape:
             raise UserError(f"{where}.shape is empty: must have at least one entry.")
         if not self.tests or len(set(self.tests)) < len(self.tests):

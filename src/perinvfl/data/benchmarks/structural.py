@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 
 from perinvfl.core.hyper import check_bounds, hyper
+from perinvfl.core.memory import check_fits, product
 from perinvfl.core.seeding import generator
 from perinvfl.data.constant import constant_scores
 from perinvfl.data.federation import Federation, Split
@@ -40,12 +41,12 @@ from perinvfl.errors import UserError
 
 @dataclass(frozen=True)
 class StructuralSettings:
-    clients: int = hyper(8, "number of clients", symbol="N", least=1)
+    clients: int = hyper(8, "number of clients", symbol="N", least=1, most=10**5)
     contexts: int | tuple[int, ...] = hyper(
         4, "training contexts: one number, or one per client", symbol="K_i", least=1
     )
     samples: int = hyper(500, "samples per context, those held out included", least=1)
-    dimension: int = hyper(6, "dimension of x", symbol="d", least=2)
+    dimension: int = hyper(6, "dimension of x", symbol="d", least=2, most=10**4)
     shared: int = hyper(2, "invariant dimensions that all clients share", symbol="τ", least=1)
     personal: int | tuple[int, ...] = hyper(
         2, "further dimensions invariant for one client: one number, or one per client", symbol="q_i", least=0
@@ -69,6 +70,10 @@ class StructuralSettings:
 
     def check(self, where: str) -> None:
         check_bounds(self, where)
+        contexts = max(self.contexts if isinstance(self.contexts, tuple) else (self.contexts,), default=0)
+        rows = self.clients * self.samples * (contexts + self.test_contexts)
+        bytes_needed = 4 * product((rows, self.dimension)) + 8 * self.dimension**2
+        check_fits(bytes_needed, f"{where}: {self.clients} clients with x of dimension {self.dimension}")
         for key, per_client in (("contexts", self.contexts_per_client), ("personal", self.personal_per_client)):
             if len(per_client) != self.clients:
                 raise UserError(

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from perinvfl.core.config import NumbersByName, suggest
 from perinvfl.core.hyper import hyper
-from perinvfl.core.naming import name_of, one_spelling
+from perinvfl.core.naming import name_of, one_spelling, shortened
 from perinvfl.data.constant import constant_scores, label_counts
 from perinvfl.data.federation import Federation, Split
 from perinvfl.data.own import readers
@@ -57,7 +57,7 @@ class Source:
     exclude_clients: tuple[str | int, ...] = hyper((), "clients to leave aside")
     task: AskedTask = hyper("auto", "what the label is; auto: numbers that are not few whole ones are a quantity")
     classes: tuple[str | int, ...] = hyper((), "names of the classes, in order; none named: those in the file")
-    image_size: int = hyper(64, "photographs are fitted to a square of this many pixels a side", least=1)
+    image_size: int = hyper(64, "photographs are fitted to a square of this many pixels a side", least=1, most=4096)
     colour: bool = hyper(True, "photographs in colour, or in shades of grey")
     checksum: str = hyper("", "of the file's content, filled in when it is read; one that differs is refused")
 
@@ -109,17 +109,15 @@ class FileSettings(Division, RowDealing, Source):
 
 def checksum_of(path: Path) -> str:
     """Sixteen hex digits of a file's content, or of all files of a folder and their names."""
-    if path.is_dir():
-        files = readers.photo_files(path)
-    elif path.exists():
-        files = [path]
-    else:
-        raise UserError(f"data.path: {path} does not exist.")
     try:
+        if not path.exists():
+            raise UserError(f"data.path: {shortened(str(path))} does not exist.")
+        files = readers.photo_files(path) if path.is_dir() else [path]
         stats = tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
         return _checksum(path, stats)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"{shortened(str(path))} cannot be read: {why}.") from None
 
 
 @lru_cache(maxsize=64)  # a file is read once while nothing about it changes

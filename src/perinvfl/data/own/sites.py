@@ -20,7 +20,7 @@ class SitesSettings(Division):
     """What is the same at every site. The columns and the division of rows are for tables and folders of photographs;
     arrays bring their own tests."""
 
-    clients: int = hyper(2, "number of sites", symbol="N", least=1)
+    clients: int = hyper(2, "number of sites", symbol="N", least=1, most=10**5)
     task: Task = hyper("binary", "what y is: binary, multiclass or regression")
     outputs: int = hyper(1, "classes of a multiclass task, else 1", least=1)
     spectrum: tuple[str, ...] = hyper((), "names of the test cases averaged in tables; none: all that sites have")
@@ -40,7 +40,7 @@ class SitesSettings(Division):
         NumbersByName(), "numbers that stand for a missing value, by feature, such as {chol = 0}", later=True
     )
     classes: tuple[str | int, ...] = hyper((), "names of the classes, in order; none named: those in a site's file")
-    image_size: int = hyper(64, "photographs are fitted to a square of this many pixels a side", least=1)
+    image_size: int = hyper(64, "photographs are fitted to a square of this many pixels a side", least=1, most=4096)
     colour: bool = hyper(True, "photographs in colour, or in shades of grey")
 
     def check(self, where: str) -> None:

@@ -1,0 +1,74 @@
+"""What fits into memory: what is too large is refused with its size and what is free, before anything is made."""
+
+import math
+import resource
+from collections.abc import Iterable
+from pathlib import Path
+
+from perinvfl.errors import UserError
+
+CGROUP = Path("/sys/fs/cgroup")
+UNITS = (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+
+
+def check_fits(bytes: float, what: str, free: float | None = None) -> None:
+    """Refuse what needs more than there is. what: the beginning of the sentence, such as "The model".
+
+    >>> check_fits(1000, "The model")
+    >>> check_fits(2e15, "The model", free=1e9)
+    Traceback (most recent call last):
+    perinvfl.errors.UserError: The model would need 2 PB of memory, and 1 GB are free here.
+    """
+    free = free_memory() if free is None else free
+    if bytes > free:
+        raise UserError(f"{what} would need {in_words(bytes)} of memory, and {in_words(free)} are free here.")
+
+
+def free_memory() -> float:
+    """Bytes that this process may still take, by the machine, its container and its own limit; infinite if unknown."""
+    return min(_machine(), _container(), _process())
+
+
+def in_words(bytes: float) -> str:
+    """
+    >>> in_words(1536), in_words(3.2e9), in_words(10**400)
+    ('1.54 kB', '3.2 GB', 'more than 1000 PB')
+    """
+    if bytes >= 1e18:
+        return "more than 1000 PB"
+    unit, size = next((unit for unit in UNITS if bytes >= unit[1]), UNITS[-1])
+    return f"{bytes / size:.3g} {unit}"
+
+
+def product(sizes: Iterable[int]) -> float:
+    """Of whole numbers of any size: infinite where no float holds it."""
+    made = math.prod(sizes)
+    return float(made) if made < 10**300 else math.inf
+
+
+def _machine() -> float:
+    try:
+        with open("/proc/meminfo") as file:
+            kilobytes = next(int(line.split()[1]) for line in file if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        return math.inf
+    return 1024.0 * kilobytes
+
+
+def _container() -> float:
+    try:
+        most, used = ((CGROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        return math.inf if most == "max" else max(0.0, float(most) - float(used))
+    except (OSError, ValueError):
+        return math.inf
+
+
+def _process() -> float:
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if most == resource.RLIM_INFINITY:
+        return math.inf
+    try:
+        with open("/proc/self/statm") as file:
+            return max(0.0, float(most - int(file.read().split()[0]) * resource.getpagesize()))
+    except (OSError, ValueError):
+        return float(most)

@@ -1,0 +1,10 @@
+"""The fuzzers by name."""
+
+from collections.abc import Callable
+
+from tests.fuzz import experiments
+from tests.fuzz.core import Fuzzer
+
+FUZZERS: dict[str, Callable[[], Fuzzer]] = {
+    "experiments": experiments.fuzzer,
+}

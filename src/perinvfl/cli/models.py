@@ -77,6 +77,10 @@ def predict(
     shared: Shared = False,
     method: Method = None,
     seed: Seed = None,
+    build: Annotated[
+        str,
+        typer.Option("--build", help="Of a model of your own: the code that builds it, as my_module:build, to be run."),
+    ] = "",
     id: Annotated[str, typer.Option("--id", help="Column of the input that names the rows, kept in the output.")] = "",
 ) -> None:
     """Predict the samples of a file with an exported model, or with a client's model of a run."""
@@ -95,7 +99,7 @@ def predict(
             raise UserError(
                 f"--client, --global, --method and --seed go with a folder of runs; {model} holds one model."
             )
-        predictor = read_model(model)
+        predictor = read_model(model, build)
     inputs = read_input(input, predictor.description, id)
     found = answer(predictor, usable_part(inputs, input))
     if out is None:

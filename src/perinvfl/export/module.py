@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from perinvfl.core import config
+from perinvfl.core.naming import shortened
 from perinvfl.core.tree import Params
 from perinvfl.data.encoding import Encoding, encode, feature_names, read_encodings
 from perinvfl.data.federation import Federation, Task
@@ -19,6 +21,7 @@ from perinvfl.models.symmetry import seeing
 from perinvfl.runs.loaded import LoadedRun
 
 VERSION = 1  # of the description
+MOST = 10**8  # numbers in one x
 
 
 @dataclass(frozen=True)
@@ -49,18 +52,59 @@ class Description:
         return json.dumps(dataclasses.asdict(self), ensure_ascii=False)
 
 
-def read_description(text: str, where: str) -> Description:
+def read_description(text: str, where: str, build: str | None = "") -> Description:
+    """build: the own code that may be run; None where the file needs none to be run."""
     try:
         fields = json.loads(text)
         lists = {name: tuple(fields[name]) for name in ("shape", "classes", "features")}
         lens = tuple(tuple(map(float, row)) for row in fields.get("lens", ()))
         columns = read_encodings(fields.get("columns", ()))
         described = Description(**{**fields, **lists, "lens": lens, "columns": columns})
-    except (ValueError, TypeError, KeyError):
+        _check(described)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         raise UserError(f"{where} was not written by `perinvfl export`: its description cannot be read.") from None
     if described.version != VERSION:
         raise UserError(f"{where} was written by another version of perinvfl; export the model again.")
+    needed = described.model.get("build", "")
+    if needed and build is not None and needed != build:
+        raise UserError(
+            f"{where} holds the weights of your own model, which {shortened(str(needed))} builds. No code that a file "
+            f"names is run unasked: add --build {shortened(str(needed))} if you trust that code, or export the model "
+            "as .onnx, which needs none."
+        )
     return described
+
+
+def _check(described: Description) -> None:
+    """ValueError where something in it cannot be meant: a file may say anything."""
+    shape, texts = described.shape, (*described.classes, *described.features, described.client, described.run)
+    whole = (*shape, described.outputs, described.view)
+    if not all(type(number) is int and 0 <= number <= MOST for number in whole) or not 1 <= len(shape) <= 8:
+        raise ValueError
+    if not all(map(_sound_column, described.columns)):
+        raise ValueError
+    image = len(shape) == 3
+    sound = (
+        min(*shape, described.outputs) >= 1 and math.prod(shape) <= MOST
+        and described.task in ("binary", "multiclass", "regression") and described.dtype in ("float32", "uint8")
+        and all(isinstance(text, str) for text in texts) and isinstance(described.personal, bool)
+        and (described.task == "multiclass") == (described.outputs > 1)
+        and len(described.classes) in (0, max(2, described.outputs))
+        and (not described.features or shape == (len(described.features),))
+        and (not described.columns or shape == (len(described.columns),))
+        and {len(row) for row in described.lens} <= {shape[0] if image else math.prod(described.seen_shape)}
+        and len(described.lens) != 1 and all(math.isfinite(number) for row in described.lens for number in row)
+        and described.view in (range(8) if image and shape[1] == shape[2] else (0, 1) if image else (0,))
+        and isinstance(described.model, dict) and "weights" not in described.model
+    )  # fmt: skip
+    if not sound:
+        raise ValueError
+
+
+def _sound_column(column: Encoding) -> bool:
+    plain = all(isinstance(flag, bool) for flag in (column.flagged, column.category, column.other))
+    number = isinstance(column.median, int | float) and math.isfinite(column.median)
+    return plain and number and isinstance(column.name, str) and len(column.levels) == len(column.codes)
 
 
 class Deployed(nn.Module):
@@ -143,8 +187,27 @@ def standardisation(federation: Federation) -> Params:
 
 def rebuild(described: Description, params: Params, steps: Params) -> Deployed:
     settings = config.build(ModelSettings, described.model, "model")
-    model = _seeing(build_model(settings, described.seen_shape, described.outputs, "float32"), described)
+    model = build_model(settings, described.seen_shape, described.outputs, "float32")
+    _check_tensors(model, described, params, steps)
+    model = _seeing(model, described)
     return Deployed(model, params, described.task, steps, described.columns).eval()
+
+
+def _check_tensors(model: Model, described: Description, params: Params, steps: Params) -> None:
+    """Every weight there, of its shape, and nothing else; statistics of batch norms may come along."""
+    where = "cpu" if described.model.get("build") else "meta"  # shapes alone: nothing is drawn or held
+    with torch.device(where):
+        shapes = {name: tuple(leaf.shape) for name, leaf in model.strip(model.init(torch.Generator("cpu"))).items()}
+    if model.statistics is not None:
+        norms = [name for name in shapes if name.endswith(".bias") and name not in model.head]
+        parts = [(name, name.replace(".bias", part)) for name in norms for part in (".running_mean", ".running_var")]
+        shapes |= {part: shapes[name] for name, part in parts}
+    found = {name: tuple(leaf.shape) for name, leaf in params.items()}
+    width = described.shape[0] if len(described.shape) == 3 else described.seen_shape[-1]
+    right = found == shapes and set(steps) == {"mean", "scale", "label"} and steps["label"].shape == (2,)
+    right = right and all(steps[name].numel() in (1, width) and steps[name].ndim <= 3 for name in ("mean", "scale"))
+    if not right or not all(leaf.is_floating_point() for leaf in (*params.values(), *steps.values())):
+        raise UserError("its weights are not those of the model that it describes.")
 
 
 def _seeing(model: Model, described: Description) -> Model:

@@ -1,0 +1,15 @@
+"""Libraries of the `export` extra, imported when a format needs them."""
+
+import importlib
+from typing import Any
+
+from perinvfl.errors import UserError
+
+
+def extra(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as missing:
+        if missing.name != name.partition(".")[0]:
+            raise
+        raise UserError(f"This format needs {missing.name}: pip install 'perinvfl[export]'.") from None

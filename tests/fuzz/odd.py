@@ -2,6 +2,7 @@
 
 import copy
 import datetime
+import json
 import math
 import random
 from typing import Any
@@ -23,6 +24,14 @@ OTHERS = (
     datetime.date(2020, 1, 1),
     datetime.time(1, 2),
 )  # fmt: skip
+
+
+def as_json(value: Any) -> bytes:
+    """As text, whatever it holds; what Python does not write is written by hand."""
+    try:
+        return json.dumps(value, default=str).encode("utf-8", "replace")
+    except (ValueError, RecursionError):
+        return b'{"a": ' + b"9" * 5000 + b', "b": ' + b"[" * 5000
 
 
 def nested(depth: int, rng: random.Random) -> Any:

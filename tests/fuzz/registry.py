@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 
-from tests.fuzz import experiments
+from tests.fuzz import experiments, files
 from tests.fuzz.core import Fuzzer
 
 FUZZERS: dict[str, Callable[[], Fuzzer]] = {
     "experiments": experiments.fuzzer,
+    "files": files.fuzzer,
 }

@@ -8,6 +8,8 @@ from torch import Tensor
 
 from perinvfl.core.files import write_atomically
 from perinvfl.core.sealed import About, read_sealed, seal
+from perinvfl.core.tensor_files import load_tensors
+from perinvfl.errors import UserError
 
 
 def save(path: Path, tensors: dict[str, Tensor], about: About | None = None) -> None:
@@ -18,5 +20,12 @@ def save(path: Path, tensors: dict[str, Tensor], about: About | None = None) -> 
 
 
 def load(path: Path) -> dict[str, Tensor]:
-    _, content = read_sealed(path, "checkpoint", "delete it to start this run again")
-    return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    again = "delete it to start this run again"
+    _, content = read_sealed(path, "checkpoint", again)
+    try:
+        found = load_tensors(content)
+    except ValueError as error:
+        raise UserError(f"The checkpoint {path} is damaged ({error}); {again}.") from None
+    if not isinstance(found, dict) or not all(isinstance(leaf, Tensor) for leaf in found.values()):
+        raise UserError(f"The checkpoint {path} holds no tensors by name; {again}.")
+    return found

@@ -92,6 +92,14 @@ def _sync(path: Path, flags: int) -> None:
         os.close(file)
 
 
+def is_there(path: Path) -> bool:
+    """Whether a path exists; a name that no file can have is that of none."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Turn a full disk or a forbidden folder into a sentence that names the file."""

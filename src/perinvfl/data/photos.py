@@ -25,6 +25,7 @@ WATERBIRDS = (
 # "tern" is part of these names too, and of no other landbird's.
 MISTAKEN = ("eastern_towhee", "western_meadowlark", "western_wood_pewee")
 PLACES = {LAND: ("bamboo_forest", "forest/broadleaf"), WATER: ("ocean", "lake/natural")}
+MOST_PIXELS = 100_000_000  # of one photograph, unpacked
 INPUT_MARGIN = 256 / 224  # the picture is resized to this many times its size, and its centre is taken
 
 
@@ -93,9 +94,12 @@ def _training_names(cub: Path) -> list[str]:
     for file in ("images.txt", "train_test_split.txt"):
         try:
             lines = (cub / file).read_text(encoding="utf-8").split("\n")
-        except OSError:
+        except (OSError, UnicodeDecodeError):
             raise UserError(f"{cub / file} cannot be read; give the folder CUB_200_2011, which holds it.") from None
-        tables.append(dict(line.split(maxsplit=1) for line in lines if line.strip()))
+        try:
+            tables.append(dict(line.split(maxsplit=1) for line in lines if line.strip()))
+        except ValueError:
+            raise UserError(f"{cub / file} is not a list of numbers and names; fetch CUB-200-2011 again.") from None
     names, splits = tables
     return [name.strip() for number, name in names.items() if splits.get(number, "0").strip() == "1"]
 
@@ -138,7 +142,9 @@ def make_pictures(
         bird, background = pairs[number]
         try:
             pictures[number] = picture(image, bird, background, size)
-        except (OSError, ValueError) as error:
+        except UserError:
+            raise
+        except Exception as error:  # each of Pillow's readers has its own
             raise UserError(f"{bird.photograph} or {background} cannot be read as a photograph: {error}.") from None
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -150,11 +156,11 @@ def make_pictures(
 
 def picture(image: Any, bird: Bird, background: Path, size: int) -> Tensor:
     """[3, size, size] uint8: composed at the bird's own size, then made as small as the model wants it."""
-    with image.open(bird.photograph) as file:
+    with opened(image, bird.photograph) as file:
         photograph = file.convert("RGB")
-    with image.open(bird.mask) as file:
+    with opened(image, bird.mask) as file:
         mask = pixels(file.convert("L")).double() / 255  # [H, W, 1]
-    with image.open(background) as file:
+    with opened(image, background) as file:
         behind = cover(image, file.convert("RGB"), photograph.size)
     if mask.shape[:2] != (photograph.height, photograph.width):
         raise UserError(f"{bird.mask} is not of the size of its photograph.")
@@ -164,6 +170,15 @@ def picture(image: Any, bird: Bird, background: Path, size: int) -> Tensor:
     shrunk = pixels(whole.resize((side, side), image.Resampling.BILINEAR))
     edge = (side - size) // 2
     return shrunk[edge : edge + size, edge : edge + size].permute(2, 0, 1)
+
+
+def opened(image: Any, path: Path) -> Any:
+    """A JPEG or PNG file, told by its content: Pillow would hand PostScript to a program that runs it."""
+    file = image.open(path, formats=("JPEG", "PNG"))
+    if file.width * file.height > MOST_PIXELS:
+        file.close()
+        raise ValueError(f"{file.width} x {file.height} pixels are more than {MOST_PIXELS}")
+    return file
 
 
 def compose(bird: Tensor, mask: Tensor, background: Tensor) -> Tensor:

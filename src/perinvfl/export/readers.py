@@ -6,7 +6,6 @@ reach outside the file or run without end is refused, and the runtime's memory i
 """
 
 import functools
-import json
 import math
 import zipfile
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from perinvfl.core.memory import free_memory
 from perinvfl.core.tree import Params
+from perinvfl.core.unpacking import parse_json
 from perinvfl.errors import UserError
 from perinvfl.export.libraries import extra
 from perinvfl.export.module import Description, answer_names, read_description, rebuild
@@ -54,7 +54,7 @@ def read_pt2(path: Path, build: str = "") -> Predictor:
         if content("byteorder") != b"little":
             raise ValueError("it is not little-endian")
         described = read_description(content(f"extra/{KEY}").decode(), str(path), build)
-        table = json.loads(content("data/weights/model_weights_config.json"))["config"]
+        table = parse_json(content("data/weights/model_weights_config.json"))["config"]
         tensors = {name: _raw_tensor(entry, content) for name, entry in table.items()}
         return Predictor(described, _rebuilt(described, tensors, path))
 

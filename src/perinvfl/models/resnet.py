@@ -19,6 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from perinvfl.core.plugins import in_words
+from perinvfl.core.tensor_files import load_tensors
 from perinvfl.core.tree import Params
 from perinvfl.errors import UserError
 from perinvfl.models.base import Model, Precision, arithmetic
@@ -238,7 +240,7 @@ def read_weights(path: Path, shapes: dict[str, tuple[int, ...]]) -> Params:
     except OSError as error:
         raise UserError(f"model.weights = {path}: cannot be read: {error.strerror}.") from None
     except Exception as error:  # whatever a reader finds wrong with a file that is none
-        raise UserError(f"model.weights = {path}: holds no weights ({type(error).__name__}).") from None
+        raise UserError(f"model.weights = {path}: holds no weights ({in_words(error)}).") from None
     taken = {}
     for name, shape in shapes.items():
         fits = name in found and tuple(found[name].shape) == shape
@@ -251,7 +253,14 @@ def read_weights(path: Path, shapes: dict[str, tuple[int, ...]]) -> Params:
 
 
 def _read_pickle(path: Path) -> Params:
-    return torch.load(path, map_location="cpu", weights_only=True)
+    """Files of torch before 1.6 are no archives and are refused: nothing bounds what they unpack to."""
+    return _named_tensors(load_tensors(path.read_bytes()))
+
+
+def _named_tensors(found: Any) -> Params:
+    if not isinstance(found, dict) or not all(isinstance(leaf, Tensor) for leaf in found.values()):
+        raise ValueError("it holds no tensors by name")
+    return found
 
 
 def _read_safetensors(path: Path) -> Params:
@@ -267,6 +276,9 @@ def _read_safetensors(path: Path) -> Params:
     (length,) = struct.unpack("<Q", content[:8])
     header = json.loads(content[8 : 8 + length])
     body = bytearray(content[8 + length :])
+    places = [entry["data_offsets"] for name, entry in header.items() if name != "__metadata__"]
+    if sum(end - start for start, end in places) > len(body) or any(not 0 <= start <= end for start, end in places):
+        raise ValueError("its tensors are larger than the file")
     return {
         name: torch.frombuffer(body[slice(*entry["data_offsets"])], dtype=types[entry["dtype"]]).view(entry["shape"])
         for name, entry in header.items()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from perinvfl.core import files
+from perinvfl.core.unpacking import parse_json
 from perinvfl.errors import UserError
 from perinvfl.runs.facts import FORMAT
 
@@ -112,7 +113,7 @@ def damaged(path: Path, why: str) -> str:
 def _take(log: EventLog, line: bytes, place: Path) -> str:
     """Add a line to what was read; what is wrong with it, if anything."""
     try:
-        event = json.loads(line)
+        event = parse_json(line)
     except (ValueError, RecursionError):
         return "is not a record"
     if not isinstance(event, dict) or not isinstance(event.get("event"), str):

@@ -9,7 +9,6 @@ import base64
 import gzip
 import json
 import sys
-import zlib
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from perinvfl.core.files import write_atomically
 from perinvfl.core.sealed import digest
+from perinvfl.core.unpacking import gunzip, parse_json
 from perinvfl.errors import UserError
 from perinvfl.runs.records import PREDICTIONS, Run
 
@@ -95,12 +95,12 @@ def read_predictions(run: Run) -> Predictions | None:
     if expected not in (None, digest(content)):
         raise UserError(f"{path} is damaged (its checksum differs); delete the run's folder and run again.")
     try:
-        fields = json.loads(gzip.decompress(content))
+        fields = parse_json(gunzip(content))
         if fields.pop("format") > FORMAT:
             raise UserError(f"{path} was written by a later version of perinvfl; read it with that one.")
         labels, of = fields.pop("labels"), fields.pop("of")
         return Predictions(**fields, labels=_numbers(labels), of={kind: _numbers(of[kind]) for kind in of})
-    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, RecursionError, zlib.error) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is damaged ({type(error).__name__}); delete the run's folder and run again.") from None
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from perinvfl.core.files import write_atomically
 from perinvfl.core.sealed import is_sealed, read_about
+from perinvfl.core.unpacking import parse_json, unxz
 from perinvfl.errors import Hindered, UserError
 from perinvfl.runs.event_log import (
     CUT_SHORT,
@@ -303,8 +304,8 @@ def pack(runs: list[Run], path: Path) -> None:
 
 def read_packed(path: Path) -> list[Run]:
     try:
-        lines = lzma.decompress(path.read_bytes(), format=lzma.FORMAT_XZ).decode().splitlines()
-        packed = [json.loads(line)["events"] for line in lines]
-    except (lzma.LZMAError, ValueError, KeyError) as error:
+        lines = unxz(path.read_bytes()).decode().splitlines()
+        packed = [parse_json(line)["events"] for line in lines]
+    except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged or holds no packed runs ({error}).") from None
     return [_run(path, events) for events in packed]

@@ -7,6 +7,7 @@ Weinberger et al. 2000), red and blue relative to green, and what the prediction
 import hashlib
 import io
 import json
+import math
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,9 @@ import torch
 from torch import Tensor
 
 from perinvfl.core.files import write_atomically, writing
+from perinvfl.core.memory import check_fits, product
+from perinvfl.core.tensor_files import load_tensors
+from perinvfl.core.unpacking import inflate, parse_json
 from perinvfl.data.benchmarks.birds import Plan
 from perinvfl.errors import UserError
 
@@ -57,25 +61,56 @@ def write_album(path: Path, album: Album) -> None:
 
 def read_album(path: Path) -> Album:
     saved = _read(path)
-    shape = saved["shape"].tolist()
+    try:
+        shape = [int(size) for size in saved["shape"]]
+        if len(shape) != 4 or min(shape) < 1 or shape[1] != 3 or shape[2] != shape[3]:
+            raise ValueError(f"pictures of shape {shape}")
+        check_fits(2 * product(shape), f"{path}: {shape[0]} pictures of {shape[2]} x {shape[3]} pixels")
+        most = math.prod(shape[1:]) * PIECE
 
-    def unpack(piece: Tensor) -> Tensor:
-        return torch.frombuffer(bytearray(zlib.decompress(piece.numpy().tobytes())), dtype=torch.uint8)
+        def unpack(piece: Tensor) -> Tensor:
+            return torch.frombuffer(bytearray(inflate(piece.numpy().tobytes(), most)), dtype=torch.uint8)
 
-    with ThreadPoolExecutor() as pool:
-        missed = torch.cat(list(pool.map(unpack, saved["pieces"]))).view(shape)
-    pictures, y, train, tests, *cases = saved["plan"]
-    plan = Plan(pictures, y, train, tests, dict(zip(saved["cases"], cases, strict=True)))
-    return Album(_restored(missed), plan, _about(saved))
+        if len(saved["pieces"]) != math.ceil(shape[0] / PIECE):
+            raise ValueError(f"{len(saved['pieces'])} pieces")
+        with ThreadPoolExecutor() as pool:
+            missed = torch.cat(list(pool.map(unpack, saved["pieces"]))).view(shape)
+        pictures, y, train, tests, *cases = saved["plan"]
+        plan = Plan(pictures, y, train, tests, dict(zip(saved["cases"], cases, strict=True)))
+        _check_plan(plan, shape[0])
+        return Album(_restored(missed), plan, _about(saved))
+    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError, IndexError) as error:
+        raise _damaged(path, error) from None
+
+
+def _check_plan(plan: Plan, count: int) -> None:
+    """Every place that it names must be one of the pictures."""
+    pictures, y, train, tests, cases = plan
+    sound = (
+        pictures.shape == (count, 4)
+        and y.shape == (count,)
+        and train.ndim == tests.ndim == 2
+        and bool(((train >= 0) & (train < count)).all() and ((tests >= -1) & (tests < count)).all())
+        and bool(((y >= 0) & (y <= 1)).all())
+        and all(case.shape == tests.shape and case.dtype == torch.bool for case in cases.values())
+    )
+    if not sound:
+        raise ValueError("its plan does not fit its pictures")
 
 
 def read_about(path: Path) -> dict[str, Any]:
     """What an album says of itself."""
-    return _about(_read(path))
+    try:
+        return _about(_read(path))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise _damaged(path, error) from None
 
 
 def _about(saved: dict[str, Any]) -> dict[str, Any]:
-    return json.loads(saved["about"].numpy().tobytes())
+    about = parse_json(saved["about"].numpy().tobytes())
+    if not isinstance(about, dict):
+        raise ValueError("it does not say what it is")
+    return about
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -85,7 +120,14 @@ def _read(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     if len(content) < 32 or hashlib.sha256(content[32:]).digest() != content[:32]:
         raise UserError(f"{path} is damaged (its checksum differs); delete it, and it is made again.")
-    return torch.load(io.BytesIO(content[32:]), map_location="cpu", weights_only=True)
+    try:
+        return load_tensors(content[32:])
+    except ValueError as error:
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: Path, error: Exception) -> UserError:
+    return UserError(f"{path} is damaged ({error}); delete it, and it is made again.")
 
 
 def _missed(images: Tensor) -> Tensor:

@@ -6,17 +6,16 @@ instead and gets the same tensors, checked by SHA-256.
 """
 
 import functools
-import gzip
 import hashlib
 import lzma
 import math
-import zlib
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from perinvfl.core.unpacking import gunzip
 from perinvfl.errors import UserError
 
 DigitName = Literal["mnist", "fashion"]
@@ -36,6 +35,7 @@ CONTENT_SHA256 = {
     "fashion": "6c7c2aa0dd4f3856117663db980e36093267502f3dd5c38d30705b2c5de413b4",
 }
 
+LARGEST = 2**28  # bytes of an unpacked idx file; the official ones have 47 million
 UNSIGNED_BYTES = 0x08  # the idx type code of every official file
 
 
@@ -55,9 +55,9 @@ def read_unzipped(path: Path) -> bytes:
     if raw[:2] != b"\x1f\x8b":
         return raw
     try:
-        return gzip.decompress(raw)
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path} is a damaged or truncated gzip file; fetch it again.") from error
+        return gunzip(raw, most=LARGEST)
+    except ValueError as error:
+        raise UserError(f"{path} is a damaged or truncated gzip file ({error}); fetch it again.") from None
 
 
 def read_idx(path: str | Path) -> Tensor:

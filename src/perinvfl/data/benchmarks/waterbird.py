@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from perinvfl.core.files import is_there
 from perinvfl.core.hyper import hyper
 from perinvfl.data import photos
 from perinvfl.data.benchmarks.album import Album, read_about, read_album, recipe_name, write_album
@@ -67,14 +68,14 @@ def open_album(
     """The album of these settings, made if it is not there or was made from other photographs."""
     path = Path(settings.albums) / recipe_name("waterbird", settings.recipe(seed))
     if not settings.cub:
-        if path.exists():
+        if is_there(path):
             return path, _read(path, path.stat().st_mtime_ns)
         raise UserError(
             f"{path} is not there; `perinvfl data waterbird --cub DIR --places DIR --albums {settings.albums}` "
             "makes it, or set data.cub and data.places."
         )
     library = photos.find_photographs(Path(settings.cub), Path(settings.places), settings.ranges, settings.corrected)
-    if path.exists() and read_about(path)["photographs"] == library.fingerprint:
+    if is_there(path) and read_about(path)["photographs"] == library.fingerprint:
         return path, _read(path, path.stat().st_mtime_ns)
     album = make_album(settings, seed, library, progress)
     write_album(path, album)

@@ -1,6 +1,7 @@
 """Arrays: NumPy archives, safetensors, and what a program hands over directly."""
 
 import math
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from perinvfl.core.memory import check_fits
 from perinvfl.core.naming import name_of
+from perinvfl.core.plugins import in_words
 from perinvfl.data.own.readers.columns import ALL, Column, Wrong, feature_in, names_in
 from perinvfl.data.own.readers.frames import columns_of
 from perinvfl.data.own.readers.libraries import need
@@ -24,15 +27,34 @@ def read_arrays(path: Path) -> dict[str, Any]:
     if path.suffix.lower() == ".npz":
         numpy = need("numpy", "tables", "A NumPy archive")
         try:
+            _check_archive(path, numpy)
             with numpy.load(path, allow_pickle=False) as archive:
                 return {name: archive[name] for name in archive.files}
+        except UserError:
+            raise
         except Exception as error:  # zipfile, zlib and numpy each have their own
-            raise UserError(f"{path} is not a NumPy archive of plain arrays ({error}).") from None
+            raise UserError(f"{path} is not a NumPy archive of plain arrays ({in_words(error)}).") from None
     load = need("safetensors.torch", "tables", "A safetensors file").load_file
     try:
         return load(path)
     except Exception as error:
-        raise UserError(f"{path} is not a safetensors file ({error}).") from None
+        raise UserError(f"{path} is not a safetensors file ({in_words(error)}).") from None
+
+
+def _check_archive(path: Path, numpy: Any) -> None:
+    """Before anything is unpacked: each array is as large as it says it is, and all fit into memory."""
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        check_fits(sum(member.file_size for member in members), f"{path}, unpacked,")
+        for member in members:
+            with archive.open(member) as file:
+                version = numpy.lib.format.read_magic(file)
+                header = "read_array_header_1_0" if version == (1, 0) else "read_array_header_2_0"
+                shape, _, kind = getattr(numpy.lib.format, header)(file)
+                if kind.hasobject:
+                    raise ValueError(f"{member.filename} holds Python objects")
+                if math.prod(shape) * kind.itemsize > member.file_size:
+                    raise ValueError(f"{member.filename} says that it is of shape {shape}, and is shorter")
 
 
 def read_npz(path: Path, columns: Columns) -> Found:

@@ -14,6 +14,7 @@ from perinvfl.data.own.readers.tables import Cells, found_in
 from perinvfl.data.own.rows import BadData, Columns, Fault, Found
 from perinvfl.errors import UserError
 
+EXACT = 2**53  # up to here, every whole number is a float
 FRAMES = {
     ("pandas", "DataFrame"): "pandas data frame",
     ("polars", "DataFrame"): "polars data frame",
@@ -132,13 +133,19 @@ def columns_of(x: Any) -> list[Column] | None:
     return [as_column(list(column)) for column in zip(*rows, strict=True)]
 
 
+def _is_exact(value: Any) -> bool:
+    """A whole number that a float holds; others are ids, which as text stay apart."""
+    return isinstance(value, bool | int) and -EXACT <= value <= EXACT
+
+
 def as_column(values: Any) -> Column:
     """Numbers where all are numbers or missing, else text as it would stand in a file."""
     copied = {"zero_copy_only": False} if hasattr(values, "to_pylist") else {}  # pyarrow would refuse gaps
     array = values.to_numpy(**copied) if hasattr(values, "to_numpy") else values
-    if getattr(getattr(array, "dtype", None), "kind", "") in ("b", "i", "u", "f"):
+    kind = getattr(getattr(array, "dtype", None), "kind", "")
+    if kind in ("b", "f") or (kind in ("i", "u") and (not array.size or -EXACT <= array.min() <= array.max() <= EXACT)):
         return torch.tensor(array.astype("float64"))
     plain = [None if value is None or str(value) in ("nan", "<NA>", "NaT") else value for value in _values(values)]
-    if all(value is None or isinstance(value, bool | int | float) for value in plain):
+    if all(value is None or isinstance(value, float) or _is_exact(value) for value in plain):
         return torch.tensor([math.nan if value is None else float(value) for value in plain], dtype=torch.float64)
     return ["" if value is None else name_of(value) for value in plain]

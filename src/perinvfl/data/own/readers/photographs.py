@@ -10,6 +10,9 @@ from perinvfl.data.own.rows import BadData, Fault, Found
 from perinvfl.errors import UserError
 
 PHOTOS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+# Told by a file's content, whatever its name. Of others, Pillow would hand PostScript to a program that runs it.
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+MOST_PIXELS = 100_000_000  # of one photograph, unpacked
 NOT_DATA = ("thumbs.db", "desktop.ini")  # what systems leave in folders, as are names that begin with a dot
 
 
@@ -35,10 +38,13 @@ def read_photo(path: Path, size: int, colour: bool) -> Tensor:
     if path.suffix.lower() not in PHOTOS:
         raise BadPhoto(f"is not a photograph (known are {', '.join(PHOTOS)})")
     try:
-        with image.open(path) as opened:
+        image.init()
+        with image.open(path, formats=[name for name in FORMATS if name in image.OPEN]) as opened:
+            if opened.width * opened.height > MOST_PIXELS:
+                raise ValueError(f"{opened.width} x {opened.height} pixels are more than {MOST_PIXELS}")
             upright = ops.exif_transpose(opened).convert("RGB" if colour else "L")
             fitted = ops.fit(upright, (size, size))  # resized to cover the square, then its middle
-    except (OSError, ValueError, SyntaxError) as error:
+    except Exception as error:  # each of the readers has its own
         raise BadPhoto(f"cannot be read as a photograph ({error})") from None
     pixels = torch.frombuffer(bytearray(fitted.tobytes()), dtype=torch.uint8)
     return pixels.view(size, size, -1).permute(2, 0, 1) / 255

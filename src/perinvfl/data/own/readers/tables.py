@@ -1,12 +1,13 @@
 """Tables: CSV by the standard library, Parquet by pyarrow."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
+from perinvfl.core.memory import check_fits, product
 from perinvfl.core.naming import name_of
 from perinvfl.data.own.readers.columns import ALL, Column, feature_in, names_in
 from perinvfl.data.own.readers.libraries import need
@@ -14,6 +15,8 @@ from perinvfl.data.own.readers.roles import column_roles
 from perinvfl.data.own.rows import BadData, Columns, Fault, Found
 from perinvfl.errors import UserError
 
+CELL = 64  # bytes of a cell as Python holds it
+BATCH = 2**28  # bytes of a piece of a Parquet table
 TABLES = (".csv", ".tsv", ".parquet", ".pq")
 
 
@@ -84,10 +87,26 @@ def read_parquet(path: Path, columns: Columns) -> Found:
 
 def _parquet(path: Path) -> tuple[Any, Any]:
     arrow = need("pyarrow", "tables", "A Parquet table")
+    parquet = need("pyarrow.parquet", "tables", "A Parquet table")
     try:
-        return arrow, need("pyarrow.parquet", "tables", "A Parquet table").read_table(path)
-    except arrow.ArrowException as error:
-        raise UserError(f"{path} is not a Parquet file: {str(error).splitlines()[0]}") from None
+        with parquet.ParquetFile(path) as file:
+            return arrow, arrow.Table.from_batches(list(_batches(path, file)), file.schema_arrow)
+    except (arrow.ArrowException, OSError, ValueError, KeyError, OverflowError) as error:
+        raise UserError(
+            f"{path} is not a Parquet file: {(str(error) or type(error).__name__).splitlines()[0]}"
+        ) from None
+
+
+def _batches(path: Path, file: Any) -> Iterator[Any]:
+    """The table piece by piece, each no larger than can be held: a few bytes may stand for many rows."""
+    about = file.metadata
+    check_fits(CELL * product((about.num_rows, about.num_columns)), f"{path}: {about.num_rows:,} rows")
+    groups, places = map(range, (about.num_row_groups, about.num_columns))
+    sizes = [about.row_group(group).column(place).total_uncompressed_size for group in groups for place in places]
+    longest = max(sizes, default=1)  # no single value is longer
+    for batch in file.iter_batches(batch_size=max(1, min(65_536, BATCH // max(1, longest)))):
+        check_fits(2 * batch.nbytes, f"{path}, unpacked,")  # and once more as Python's own values
+        yield batch
 
 
 def _parquet_cells(arrow: Any, table: Any, used: Sequence[str]) -> Cells:
@@ -100,7 +119,10 @@ def _parquet_column(arrow: Any, column: Any) -> Column:
     kind = column.type
     numeric = arrow.types.is_integer(kind) or arrow.types.is_floating(kind) or arrow.types.is_boolean(kind)
     if numeric and not column.null_count:
-        return torch.tensor(column.cast(arrow.float64()).to_numpy(), dtype=torch.float64)
+        try:
+            return torch.tensor(column.cast(arrow.float64()).to_numpy(), dtype=torch.float64)
+        except arrow.ArrowInvalid:  # whole numbers that no float holds: ids, which as text stay apart
+            pass
     return ["" if value is None else name_of(value) for value in column.to_pylist()]
 
 

@@ -10,7 +10,7 @@ BIN := .venv/bin
 QUICK := tests/core tests/learning tests/algorithms tests/results tests/test_house.py tests/flower/test_codec.py \
 	tests/runs/test_asked.py tests/runs/test_records.py tests/runs/test_open_prepared.py
 
-.PHONY: demo federation-demo check lint types quick test bench docs browser clean
+.PHONY: demo federation-demo check lint types quick test fuzz bench docs browser clean
 
 demo: .venv/runtime
 	$(BIN)/perinvfl run experiments/demo.toml
@@ -36,6 +36,11 @@ types: .venv/dev
 
 quick: .venv/dev
 	$(BIN)/pytest -n 2 -q -m "not slow" $(QUICK)
+
+# Odd experiment files, data files and messages, with a fresh seed, for as long as it is told: make fuzz SECONDS=600
+SECONDS ?= 60
+fuzz: .venv/dev
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 docs: .venv/dev
 	$(BIN)/python -m sphinx --fresh-env --fail-on-warning --keep-going --quiet docs build/docs

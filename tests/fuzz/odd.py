@@ -10,7 +10,7 @@ from typing import Any
 TEXTS = (
     "", " ", "[/b]", "[bold red]", "glucose [mg/dl]", "\x1b[2J", "\0", "a\nb", "é" * 3, "😀", "\ud800", "../..", "/",
     "/dev/null", "9" * 5000, "1e999", "-1e-999", "nan", "NaN", "inf", "0x10", "1_000", "١٢", "²", "x" * 100_000, "None",
-    "true", "os:abort", ":", "a:b:c", "{}", "%s", "{0}", "<script>", "' OR 1=1", "2020-01-01", "label", "client",
+    "true", "json:dumps", ":", "a:b:c", "{}", "%s", "{0}", "<script>", "' OR 1=1", "2020-01-01", "label", "client",
     "context",
 )  # fmt: skip
 NUMBERS = (

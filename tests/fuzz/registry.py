@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 
-from tests.fuzz import experiments, files
+from tests.fuzz import experiments, files, messages
 from tests.fuzz.core import Fuzzer
 
 FUZZERS: dict[str, Callable[[], Fuzzer]] = {
     "experiments": experiments.fuzzer,
     "files": files.fuzzer,
+    "messages": messages.fuzzer,
 }

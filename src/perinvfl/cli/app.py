@@ -1,5 +1,6 @@
 """Which commands there are; a user's mistake becomes one sentence, and Ctrl-C prints how to resume."""
 
+import io
 import shlex
 import shutil
 import sys
@@ -45,6 +46,9 @@ def root(
 
 
 def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a file's name need not be text
     sys.exit(call(sys.argv[1:]))
 
 

@@ -9,7 +9,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from perinvfl.cli.options import Category, Format, Missing, TextOrJson, missing_values
-from perinvfl.terminal.tables import wide_console
+from perinvfl.terminal.console import wide_console
 
 if TYPE_CHECKING:
     from perinvfl.audit import Audit
@@ -67,8 +67,8 @@ def _show(found: "Audit") -> None:
     console = wide_console()
     contexts = f", {len(found.contexts)} contexts" if found.contexts else ""
     told = f"{found.file}: {found.rows} rows, {len(found.sites)} sites{contexts}"
-    console.print(told, highlight=False, markup=False)
-    console.print(words.headline(found), style="bold", highlight=False, markup=False)
+    console.print(told)
+    console.print(words.headline(found), style="bold")
     shown = RichTable(title="Without the column, change in points (95 % interval)", title_justify="left", expand=False)
     shown.add_column("column")
     shown.add_column("advice")
@@ -79,18 +79,18 @@ def _show(found: "Audit") -> None:
     for column in found.columns[:MOST_SHOWN]:
         advice, reason = column.verdict.advice, words.short(column)
         changes = [_points(column.changes.get(test)) for test in found.tests]
-        shown.add_row(Text(column.name), Text(advice, style=colours[advice]), reason, *changes)
+        shown.add_row(column.name, Text(advice, style=colours[advice]), reason, *changes)
     console.print(shown)
     if len(found.columns) > MOST_SHOWN:
-        console.print(f"... and {len(found.columns) - MOST_SHOWN} more columns, on the page.", highlight=False)
+        console.print(f"... and {len(found.columns) - MOST_SHOWN} more columns, on the page.")
     for column in found.columns:
         if column.verdict.advice != "keep" or column.verdict.reason == "steady and strong":
             told = f"{column.verdict.advice}: {words.why(found, column)} {words.price(column)}".strip()
-            console.print(told, highlight=False, markup=False, soft_wrap=True)
+            console.print(told, soft_wrap=True)
     for line in words.effect(found):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
     for line in words.limits(found):
-        console.print(f"note: {line}", style="yellow", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"note: {line}", style="yellow", soft_wrap=True)
 
 
 def _points(change: "Change | None") -> str:

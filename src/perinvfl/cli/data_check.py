@@ -10,7 +10,7 @@ from rich.table import Table as RichTable
 
 from perinvfl.cli.options import Category, Format, Missing, TextOrJson, missing_values
 from perinvfl.errors import UserError
-from perinvfl.terminal.tables import wide_console
+from perinvfl.terminal.console import wide_console
 
 if TYPE_CHECKING:
     from perinvfl.data.own.files import FileSettings
@@ -71,7 +71,7 @@ def _of_experiment(file: Path) -> "FileSettings":
 def _show(console: Console, found: dict[str, Any]) -> None:
     from perinvfl.data.own.survey import headline
 
-    console.print(headline(found), style="bold", highlight=False)
+    console.print(headline(found), style="bold")
     if "task" in found:
         _show_tables(console, found)
     for warning in found["warnings"]:
@@ -83,26 +83,26 @@ def _show(console: Console, found: dict[str, Any]) -> None:
     for name in ("remarks", "grouped"):
         if len(found[name]) > MOST_LINES:
             more = f"{len(found[name]) - MOST_LINES} more {'notes' if name == 'remarks' else 'faults'}"
-            console.print(f"... and {more}; --format json lists all.", highlight=False)
+            console.print(f"... and {more}; --format json lists all.")
     if not found["faults"]:
-        console.print("Nothing is wrong: these data can be trained on.", style="green", highlight=False)
+        console.print("Nothing is wrong: these data can be trained on.", style="green")
 
 
 def _tell(console: Console, line: str, style: str) -> None:
-    console.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
+    console.print(line, style=style, soft_wrap=True)
 
 
 def _show_tables(console: Console, found: dict[str, Any]) -> None:
     classes = list(found["label"].get("classes", {}))
     if found["used"] < found["rows"]:
         left = f"Shown are the {found['used']} of {found['rows']} rows in which nothing is wrong."
-        console.print(left, style="red", highlight=False)
+        console.print(left, style="red")
     console.print(_clients_table(found, classes))
     if len(found["contexts"]) > 1:
         console.print(_contexts_table(found, classes))
-        console.print(_known_from("context", found["from_context"]), highlight=False)
+        console.print(_known_from("context", found["from_context"]))
     if len(found["clients"]) > 1:
-        console.print(_known_from("client", found["from_client"]), highlight=False)
+        console.print(_known_from("client", found["from_client"]))
     if found["relations"]:
         console.print(_relations_table(found))
 

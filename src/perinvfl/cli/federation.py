@@ -15,7 +15,8 @@ from perinvfl.cli.options import Set
 from perinvfl.errors import UserError
 from perinvfl.results.table import make_table
 from perinvfl.runs.records import Run, read_run, run_folders
-from perinvfl.terminal.tables import show_table, wide_console
+from perinvfl.terminal.console import wide_console
+from perinvfl.terminal.tables import show_table
 
 if TYPE_CHECKING:
     from perinvfl.flower.layout import ServerFolder
@@ -141,7 +142,7 @@ def run(
     console = wide_console()
     _train_at_sites(server, experiment, settings, records, resume, console)
     _show_runs(console, [records / server_run.run_folder(trial, settings) for trial in experiment.trials])
-    console.print(f"Records: {records}", highlight=False)
+    console.print(f"Records: {records}")
 
 
 @app.command()
@@ -179,7 +180,7 @@ def status(folder: Folder) -> None:
     for run_folder in run_folders(server.runs):
         past = read_run(run_folder)
         if past is not None:
-            console.print(_progress_of(past), highlight=False)
+            console.print(_progress_of(past))
 
 
 def _train_at_sites(

@@ -6,13 +6,12 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table as RichTable
 
 from perinvfl.errors import UserError
 from perinvfl.runs.catalogue import Entry, Setting, read_catalogue
 from perinvfl.runs.presets import preset_file, preset_line, preset_names
-from perinvfl.terminal.tables import wide_console
+from perinvfl.terminal.console import wide_console
 
 MODELS = {
     "mlp": ("multi-layer perceptron", ("hidden", "blind_to")),
@@ -74,16 +73,16 @@ def _show_all(console: Console) -> None:
         "Sections of an experiment file": {f"[{name}]": SECTIONS[name] for name in catalogue.sections},
     }
     for title, lines in groups.items():
-        console.print(title, style="bold", highlight=False)
+        console.print(title, style="bold")
         for name, words in lines.items():
-            console.print(f"  {name:<18}{words}", highlight=False, markup=False, soft_wrap=True)
-    console.print("Presets, for `perinvfl run --preset METHOD-TABLE`", style="bold", highlight=False)
+            console.print(f"  {name:<18}{words}", soft_wrap=True)
+    console.print("Presets, for `perinvfl run --preset METHOD-TABLE`", style="bold")
     methods: dict[str, list[str]] = {}
     for method, _, table in (name.partition("-") for name in preset_names()):
         methods.setdefault(table, []).append(method)
     for table, names in methods.items():
-        console.print(f"  ...-{table}: {', '.join(names)}", highlight=False, markup=False, soft_wrap=True)
-    console.print("`perinvfl list NAME` shows one of them with all its settings.", highlight=False)
+        console.print(f"  ...-{table}: {', '.join(names)}", soft_wrap=True)
+    console.print("`perinvfl list NAME` shows one of them with all its settings.")
 
 
 def _show_one(console: Console, name: str) -> None:
@@ -103,8 +102,8 @@ def _show_one(console: Console, name: str) -> None:
         settings = tuple(map(catalogue.sections["model"].setting, own))
         _show_settings(console, f'[model] kind = "{name}": {words}', settings)
     if name in preset_names():
-        console.print(f"preset {name}: {preset_line(name)}", style="bold", highlight=False, markup=False)
-        console.print(preset_file(name).read_text(encoding="utf-8").partition("\n")[2], highlight=False, markup=False)
+        console.print(f"preset {name}: {preset_line(name)}", style="bold")
+        console.print(preset_file(name).read_text(encoding="utf-8").partition("\n")[2])
     for setting, owners in _owners(name):
         _show_settings(console, f"setting of {', '.join(owners)}", (setting,))
 
@@ -148,15 +147,15 @@ def _owners(name: str) -> list[tuple[Setting, list[str]]]:
 
 def _show_settings(console: Console, title: str, settings: Sequence[Setting]) -> None:
     if not settings:
-        console.print(title, style="bold", highlight=False, markup=False)
-        console.print("nothing to set", highlight=False)
+        console.print(title, style="bold")
+        console.print("nothing to set")
         return
-    shown = RichTable(title=escape(title), title_justify="left", title_style="bold", expand=False)
+    shown = RichTable(title=title, title_justify="left", title_style="bold", expand=False)
     heads = ("setting", "symbol", "default", "allowed", "search range", "meaning")
     rows = [(s.name, s.symbol, s.default_text, s.allowed, s.search, s.meaning) for s in settings]
     used = [place for place in range(len(heads)) if any(row[place] for row in rows)]
     for place in used:
         shown.add_column(heads[place], overflow="fold")
     for row in rows:
-        shown.add_row(*(escape(row[place]) for place in used))
+        shown.add_row(*(row[place] for place in used))
     console.print(shown)

@@ -11,7 +11,8 @@ import typer
 from perinvfl.cli.options import Format, Method, Seed, TextOrJson, pick_of
 from perinvfl.core.naming import find_client
 from perinvfl.errors import UserError
-from perinvfl.terminal.tables import show_diagnosis, wide_console
+from perinvfl.terminal.console import wide_console
+from perinvfl.terminal.tables import show_diagnosis
 
 
 class ModelFormat(StrEnum):

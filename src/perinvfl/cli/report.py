@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 
 from perinvfl.cli.options import Method, Seed, pick_of
+from perinvfl.terminal.console import PlainColumn, wide_console
 
 if TYPE_CHECKING:
     from perinvfl.report.data import Begin
@@ -42,13 +42,13 @@ def report(
 @contextmanager
 def _showing_diagnoses() -> "Iterator[Begin]":
     """Which run is being diagnosed: a line that changes in a terminal, lines in a log, both on stderr."""
-    console = Console(stderr=True)
+    console = wide_console(stderr=True)
     if not console.is_terminal:
         yield lambda name, number, runs: print(f"diagnosing {name} ({number} of {runs})", file=sys.stderr, flush=True)
         return
     columns = (
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        PlainColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),

@@ -26,7 +26,8 @@ from perinvfl.results.selection import RULES, rule_named
 from perinvfl.results.table import make_table
 from perinvfl.runs.presets import preset_file, preset_names
 from perinvfl.runs.records import Run, read_run
-from perinvfl.terminal.tables import show_table, show_text, wide_console
+from perinvfl.terminal.console import wide_console
+from perinvfl.terminal.tables import show_table, show_text
 
 if TYPE_CHECKING:
     from perinvfl.runs.experiment import Experiment
@@ -119,11 +120,11 @@ def _show_ranking(runs: list[Run], records: Path, rule: str, table: dict[str, An
         return
     if ranking is None:
         show_table(console, make_table(runs))
-        console.print(unranked, highlight=False)
+        console.print(unranked)
     else:
         show_text(console, ranking_text(ranking))
-        console.print(f"Best setting: {best}; `perinvfl run {best}` trains it.", highlight=False, soft_wrap=True)
-    console.print(f"Records: {records}", highlight=False)
+        console.print(f"Best setting: {best}; `perinvfl run {best}` trains it.", soft_wrap=True)
+    console.print(f"Records: {records}")
 
 
 def _overrides(set: list[str] | None, data_root: Path | None) -> list[str]:
@@ -150,4 +151,4 @@ def _train_and_show(experiment: "Experiment", out: Path, options: ProgressOption
     if options.json or options.quiet:
         return
     show_table(console, make_table(runs))
-    console.print(f"Records: {records}", highlight=False)
+    console.print(f"Records: {records}")

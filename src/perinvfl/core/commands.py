@@ -4,6 +4,7 @@ import sys
 import warnings
 from collections.abc import Callable
 
+from perinvfl.core.naming import visible
 from perinvfl.errors import UserError
 
 STOPPED = 130  # exit code after Ctrl-C
@@ -16,10 +17,17 @@ def guarded(work: Callable[[], int], resume: str = "") -> int:
     """
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *where: print(f"note: {message}", file=sys.stderr)
+            warnings.showwarning = lambda message, *where: print(f"note: {visible(str(message))}", file=sys.stderr)
             return work()
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {visible(str(error))}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        named = f"{error.filename}: " if error.filename else ""
+        print(f"error: {visible(named)}{error.strerror or error}.", file=sys.stderr)
+        return 2
+    except MemoryError:
+        print("error: There is not enough memory for this; smaller data or a smaller model may fit.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         how = f" The same command resumes from the last checkpoint:\n{resume}" if resume else ""

@@ -6,6 +6,9 @@ from typing import Any
 
 from perinvfl.errors import UserError
 
+# Control characters, turns of the writing direction, and halves of characters, which no encoding has.
+STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
 
 def name_of(value: Any) -> str:
     """A client, context or class as text: 2021.0 and 2021 are the same name.
@@ -45,6 +48,15 @@ def in_short(value: Any, most: int = 200) -> str:
     except RecursionError:
         return "values too deeply nested to be shown"
     return shortened(text, most)
+
+
+def visible(text: str) -> str:
+    """Text for a terminal: characters that would steer it, or cannot be written, as escapes; lines stay lines.
+
+    >>> visible("glucose [mg/dl]"), visible("a\\x1b[2Jb"), visible("é\\tx\\n")
+    ('glucose [mg/dl]', 'a\\\\x1b[2Jb', 'é\\tx\\n')
+    """
+    return STEERING.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode("ascii"), text)
 
 
 def shortened(text: str, most: int = 200) -> str:

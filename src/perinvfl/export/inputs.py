@@ -63,7 +63,7 @@ def _read_array(path: Path, description: Description, id: str) -> Inputs:
             raise UserError(f"{path} holds no array {name}; it holds {', '.join(arrays) or 'nothing'}.")
     try:
         x = torch.as_tensor(arrays["x"])
-    except TypeError:
+    except (TypeError, ValueError):  # ValueError: numbers in the byte order of another machine
         raise UserError(f"{path}: x does not hold plain numbers.") from None
     if description.dtype == "uint8" and x.dtype != torch.uint8:
         raise UserError(f"{path}: x is {str(x.dtype)[6:]}; the model takes pictures as uint8, 0 to 255.")

@@ -127,7 +127,7 @@ def _read_arrays(path: Path) -> dict[str, Tensor]:
     arrays = read_arrays(path)
     try:
         return {name: torch.as_tensor(values) for name, values in arrays.items()}
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise UserError(f"{path} holds something other than numbers: {error}.") from None
 
 

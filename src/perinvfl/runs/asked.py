@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from perinvfl.errors import UserError
 from perinvfl.runs.experiment import build_experiment
 from perinvfl.runs.trial import Trial
 
@@ -18,10 +19,17 @@ def trial_of(
 
     Its method, setting and purpose are not part of what was asked: `dataclasses.replace` adds them.
     """
-    table = {key: value for key, value in asked.items() if key != "seed"}
-    table["data"] = asked["data"] | (data or {})
-    table["training"] = asked["training"] | (training or {})
-    table["algorithm"] = [asked["algorithm"] | ({} if label is None else {"label": label})]
-    table["seeds"] = [asked["seed"] if seed is None else seed]
-    (trial,) = build_experiment(table).trials
-    return trial
+    try:
+        table = {key: value for key, value in asked.items() if key != "seed"}
+        table["data"] = asked["data"] | (data or {})
+        table["training"] = asked["training"] | (training or {})
+        table["algorithm"] = [asked["algorithm"] | ({} if label is None else {"label": label})]
+        table["seeds"] = [asked["seed"] if seed is None else seed]
+    except (KeyError, TypeError, AttributeError):
+        raise UserError(
+            "The settings on record are not those of a run: data, training or algorithm is missing."
+        ) from None
+    trials = build_experiment(table).trials
+    if len(trials) != 1:
+        raise UserError("The settings on record are those of several runs.")
+    return trials[0]

@@ -110,13 +110,22 @@ def damaged(path: Path, why: str) -> str:
     )
 
 
+def is_event(found: Any) -> bool:
+    return (
+        isinstance(found, dict)
+        and isinstance(found.get("event"), str)
+        and isinstance(found.get("format", 1), int)
+        and isinstance(found.get("order", 0), int | float)
+    )
+
+
 def _take(log: EventLog, line: bytes, place: Path) -> str:
     """Add a line to what was read; what is wrong with it, if anything."""
     try:
         event = parse_json(line)
     except (ValueError, RecursionError):
         return "is not a record"
-    if not isinstance(event, dict) or not isinstance(event.get("event"), str):
+    if not is_event(event):
         return "is not a record"
     if not log.events and event["event"] != "start":
         return "is not the start of a run"

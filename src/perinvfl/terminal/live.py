@@ -11,12 +11,12 @@ from rich.progress import (
     ProgressColumn,
     SpinnerColumn,
     TaskID,
-    TextColumn,
     TimeRemainingColumn,
 )
 
 from perinvfl.runs import progress
 from perinvfl.runs.progress import Exchange, name_of
+from perinvfl.terminal.console import PlainColumn
 
 if TYPE_CHECKING:
     from perinvfl.runs.trial import Trial
@@ -26,10 +26,10 @@ def bars(console: Console, clock: ProgressColumn, disable: bool = False) -> Prog
     """Bars that count rounds, with a few words about each: `progress.update(task, words=...)`."""
     return Progress(
         SpinnerColumn(finished_text="[green]✓"),
-        TextColumn("{task.description}"),
+        PlainColumn("{task.description}"),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[words]}"),
+        PlainColumn("{task.fields[words]}"),
         clock,
         console=console,
         disable=disable,
@@ -57,14 +57,14 @@ class Live(progress.Progress):
         self.progress.stop()
 
     def skipped(self, trial: "Trial", folder: Path) -> None:
-        self.console.print(f"{name_of([trial])}: already done, nothing to do ({folder})", highlight=False)
+        self.console.print(f"{name_of([trial])}: already done, nothing to do ({folder})")
         self._add_up([trial])
 
     def started(self, trials: "list[Trial]", rounds_done: int) -> None:
         self.risk, self.mean = "", ""
         name = name_of(trials)
         if rounds_done:
-            self.console.print(f"{name}: resumes after round {rounds_done}", highlight=False)
+            self.console.print(f"{name}: resumes after round {rounds_done}")
         self.task = self.progress.add_task(name, total=trials[0].training.rounds, completed=rounds_done, words="")
 
     def preparing(self, trials: "list[Trial]", phase: str, round: int, rounds: int) -> None:
@@ -87,10 +87,10 @@ class Live(progress.Progress):
         self._update()
 
     def remark(self, trials: "list[Trial]", words: str) -> None:
-        self.console.print(f"{progress.name_of(trials)}: {words}", highlight=False)
+        self.console.print(f"{progress.name_of(trials)}: {words}")
 
     def broke(self, trial: "Trial", round: int, why: str) -> None:
-        self.console.print(why, style="yellow", highlight=False)
+        self.console.print(why, style="yellow")
 
     def finished(self, trials: "list[Trial]", seconds: float, summary: str = "") -> None:
         self._update()

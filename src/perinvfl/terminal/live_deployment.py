@@ -33,12 +33,12 @@ class LiveDeployment(Progress):
         self._update(f"waiting for {', '.join(missing)}")
 
     def skipped(self, trial: "Trial", folder: Path) -> None:
-        self.console.print(f"{name_of([trial])}: already done, nothing to do", markup=False, highlight=False)
+        self.console.print(f"{name_of([trial])}: already done, nothing to do")
 
     def started(self, trials: "list[Trial]", rounds_done: int) -> None:
         name = name_of(trials)
         if rounds_done:
-            self.console.print(f"{name}: resumes after round {rounds_done}", markup=False, highlight=False)
+            self.console.print(f"{name}: resumes after round {rounds_done}")
         self.words, self.last, self.mean = "", "", ""
         self.task = self.progress.add_task(name, total=trials[0].training.rounds, completed=rounds_done, words="")
 
@@ -58,29 +58,27 @@ class LiveDeployment(Progress):
             self._update(f"{exchange.replies}/{exchange.asked} replies  {self.last}", completed=rounds_done)
 
     def remark(self, trials: "list[Trial]", words: str) -> None:
-        self.console.print(words, markup=False, highlight=False)
+        self.console.print(words)
 
     def left_out(self, site: str, round: int, why: str) -> None:
-        self.console.print(
-            f"round {round} goes on without {site}: {why}", style="yellow", markup=False, highlight=False
-        )
+        self.console.print(f"round {round} goes on without {site}: {why}", style="yellow")
 
     def far(self, site: str, round: int, how: str) -> None:
-        self.console.print(far_in_words(site, round, how), style="yellow", markup=False, highlight=False)
+        self.console.print(far_in_words(site, round, how), style="yellow")
 
     def server_away(self, words: str) -> None:
-        self.console.print(words, style="yellow", markup=False, highlight=False)
+        self.console.print(words, style="yellow")
 
     def evaluated(self, trials: "list[Trial]", rounds_done: int, mean: float | None) -> None:
         self.mean = "" if mean is None else f"  mean over the spectrum {mean:.3f}"
         self._update(self.words)
 
     def broke(self, trial: "Trial", round: int, why: str) -> None:
-        self.console.print(why, style="yellow", markup=False, highlight=False)
+        self.console.print(why, style="yellow")
 
     def finished(self, trials: "list[Trial]", seconds: float, summary: str = "") -> None:
         if summary:
-            self.console.print(summary, markup=False, highlight=False)
+            self.console.print(summary)
         if self.task is not None:
             self.progress.stop_task(self.task)
 

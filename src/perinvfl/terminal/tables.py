@@ -36,17 +36,13 @@ def show_table(console: Console, table: Table) -> None:
         if several and data[number] not in data[:number]:
             shown.add_section()
             shown.add_row(data[number], style="bold")
-        shown.add_row(
-            *(cell.replace("[", r"\[") for cell in row[:columns]), style={"paper": "dim", "reference": "cyan"}.get(kind)
-        )
+        shown.add_row(*row[:columns], style={"paper": "dim", "reference": "cyan"}.get(kind))
     console.print(shown)
     if columns < len(header):
         hidden = ", ".join(header[columns:])
-        console.print(
-            f"Not shown here: {hidden}; a wider terminal or --format md shows all.", style="dim", highlight=False
-        )
+        console.print(f"Not shown here: {hidden}; a wider terminal or --format md shows all.", style="dim")
     for note in table.notes:
-        console.print(note, style="dim", highlight=False, markup=False)
+        console.print(note, style="dim")
 
 
 def show_text(console: Console, text: Text, reference: str = "") -> None:
@@ -55,10 +51,10 @@ def show_text(console: Console, text: Text, reference: str = "") -> None:
     for number, title in enumerate(text.header):
         shown.add_column(title, justify="left" if number == 0 else "right")
     for row in text.rows:
-        shown.add_row(*(cell.replace("[", r"\[") for cell in row), style="cyan" if row[0] == reference else None)
+        shown.add_row(*row, style="cyan" if row[0] == reference else None)
     console.print(shown)
     for note in text.notes:
-        console.print(note, style="dim", highlight=False, markup=False)
+        console.print(note, style="dim")
 
 
 def show_diagnosis(console: Console, diagnosis: "Diagnosis") -> None:
@@ -76,13 +72,7 @@ def show_diagnosis(console: Console, diagnosis: "Diagnosis") -> None:
             shown.add_row(name, str(context.samples), *numbers)
         console.print(shown)
         for sentence in client.sentences.values():
-            console.print(f"  {sentence}", highlight=False)
+            console.print(f"  {sentence}")
         console.print()
     for line in diagnosis.summary:
-        console.print(line, style="bold", highlight=False)
-
-
-def wide_console() -> Console:
-    """A terminal's own width; where there is none, wide enough for a table."""
-    console = Console()
-    return console if console.is_terminal else Console(width=160)
+        console.print(line, style="bold")

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from perinvfl.core.naming import name_of
+from perinvfl.core.naming import name_of, shortened
 from perinvfl.data.federation import Task
 from perinvfl.errors import UserError
 
@@ -32,9 +32,10 @@ class Fault:
     what: str
 
     def __str__(self) -> str:
-        column = f'column "{self.column}"' if self.column else ""
-        place = ", ".join(part for part in (self.where, column) if part)
-        return f"{place}: {self.what}" if place else self.what
+        column = f'column "{shortened(self.column)}"' if self.column else ""
+        place = ", ".join(part for part in (shortened(self.where), column) if part)
+        what = shortened(self.what, most=1000)
+        return f"{place}: {what}" if place else what
 
 
 class BadData(UserError):

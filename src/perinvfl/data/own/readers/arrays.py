@@ -2,7 +2,7 @@
 
 import math
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -209,9 +209,14 @@ def _plain(name: str, role: str, values: Any) -> list[Any]:
         values = values.to_numpy()
     if hasattr(values, "tolist"):
         values = values.tolist()
-    made = [values] if isinstance(values, str) else list(values)
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        values = [values]  # of no axis
+    made = list(values)
     if any(isinstance(value, list | tuple) for value in made):
         if all(isinstance(value, list | tuple) and len(value) == 1 for value in made):
             return [value[0] for value in made]  # [n, 1]
         raise BadData(name, [Fault("", role, "must have one entry a row")])
-    return [value.decode() if isinstance(value, bytes) else value for value in made]
+    try:
+        return [value.decode() if isinstance(value, bytes) else value for value in made]
+    except UnicodeDecodeError:
+        raise BadData(name, [Fault("", role, "holds bytes that are not UTF-8 text")]) from None

@@ -110,7 +110,8 @@ def _batches(path: Path, file: Any) -> Iterator[Any]:
 
 
 def _parquet_cells(arrow: Any, table: Any, used: Sequence[str]) -> Cells:
-    columns = {name: _parquet_column(arrow, table.column(name)) for name in table.column_names if name in used}
+    names = list(table.column_names)  # one may stand twice, which is said elsewhere
+    columns = {name: _parquet_column(arrow, table.column(names.index(name))) for name in names if name in used}
     return Cells("Parquet table", list(table.column_names), columns, [f"row {i + 1}" for i in range(len(table))], [])
 
 

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent
 FOLDERS = ("src", "tests", "benchmarks", "scripts", "examples")
 OURS = ("perinvfl", "tests", "benchmarks", "scripts", "examples", *(path.stem for path in ROOT.glob("tests/*.py")))
 LONGEST_FILE, LONGEST_FUNCTION = 350, 60
+MARKUP = ("TextColumn", "escape", "render", "Prompt", "Panel", "print")  # of rich, which read text as markup
 PUBLIC = ("_replace", "_asdict", "_fields", "_make", "_field_defaults")  # of a NamedTuple
 
 
@@ -56,6 +57,22 @@ def private_names(path: Path, text: str, tree: ast.Module) -> Iterator[Offence]:
         for name in found:
             why = f"(line {node.lineno}) is private to another module: make it public there, or do without"
             yield Offence(f"{named(path)}: {name}", why)
+
+
+def plain_terminal(path: Path, text: str, tree: ast.Module) -> Iterator[Offence]:
+    """Only `terminal/console.py` makes consoles and texts of bars: elsewhere a name could be read as markup."""
+    own, modules = named(path).endswith("terminal/console.py"), imported(tree)
+    for node in ast.walk(tree):
+        name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        called = isinstance(node, ast.Name) and modules.get(name, "").startswith("rich")
+        made = {id(call.func) for call in ast.walk(tree) if isinstance(call, ast.Call)} if name == "Console" else set()
+        wrong = (
+            (name in MARKUP and called) or name == "from_markup" or (called and name == "Console" and id(node) in made)
+        )
+        if wrong and not own and named(path).startswith("src/"):
+            yield Offence(
+                f"{named(path)}: {name}", f"(line {node.lineno}) may read text as markup: use terminal.console"
+            )
 
 
 def named(path: Path) -> str:
@@ -115,7 +132,12 @@ def functions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.Functi
             yield from functions(child, prefix)
 
 
-RULES = {"files": long_file, "functions": long_functions, "private names": private_names}
+RULES = {
+    "files": long_file,
+    "functions": long_functions,
+    "private names": private_names,
+    "plain terminal": plain_terminal,
+}
 
 
 @cache

@@ -148,7 +148,9 @@ def _update(rng: random.Random) -> RecordDict:
         values.pop(rng.choice(list(values)))
     made = RecordDict({codec.UPDATE: _array(rng, NUMBERS), codec.NUMBERS: MetricRecord(values)})
     if rng.random() < 0.1:
-        made[rng.choice((codec.UPDATE, codec.NUMBERS, "x"))] = ConfigRecord({"table": "{}"})
+        replaced = rng.choice((codec.UPDATE, codec.NUMBERS, "x"))
+        made.pop(replaced, None)
+        made[replaced] = ConfigRecord({"table": "{}"})
     if rng.random() < 0.1:
         del made[rng.choice(list(made))]
     return made

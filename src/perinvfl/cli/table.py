@@ -22,7 +22,8 @@ from perinvfl.results.worlds_table import as_json as worlds_json
 from perinvfl.results.worlds_table import full_text, summary_text
 from perinvfl.runs.picking import Pick
 from perinvfl.runs.records import Run, find_runs, read_packed
-from perinvfl.terminal.tables import show_table, show_text, wide_console
+from perinvfl.terminal.console import wide_console
+from perinvfl.terminal.tables import show_table, show_text
 
 GROUPED = ("accuracy", "balanced", "worst-group")
 

@@ -101,8 +101,6 @@ def answer(message: Message, context: Context) -> Message:
         return codec.failure(message, UserError("its data cannot be used; the site's own output says why"))
     except Exception as error:  # whatever a question may cause: the site itself goes on
         return codec.failure(message, error)
-    except Exception as error:  # of a question that no server of ours asks
-        return codec.failure(message, UserError(f"it cannot answer such a question ({type(error).__name__})"))
 
 
 def _client(context: Context) -> int:

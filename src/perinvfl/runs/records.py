@@ -305,9 +305,9 @@ def pack(runs: list[Run], path: Path) -> None:
 def read_packed(path: Path) -> list[Run]:
     try:
         lines = unxz(path.read_bytes()).decode().splitlines()
-        packed = [list(map(_event, parse_json(line)["events"])) for line in lines]
-        if not all(packed):
-            raise ValueError("a run without a record")
+        packed = [parse_json(line)["events"] for line in lines]
+        if not all(events and all(map(is_event, events)) for events in packed):
+            raise ValueError("a line is not the record of a run")
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged or holds no packed runs ({error}).") from None
     return [_run(path, events) for events in packed]

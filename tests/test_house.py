@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 FOLDERS = ("src", "tests", "benchmarks", "scripts", "examples")
 OURS = ("perinvfl", "tests", "benchmarks", "scripts", "examples", *(path.stem for path in ROOT.glob("tests/*.py")))
 LONGEST_FILE, LONGEST_FUNCTION = 350, 60
-MARKUP = ("TextColumn", "escape", "render", "Prompt", "Panel", "print")  # of rich, which read text as markup
+MARKUP = ("Console", "TextColumn", "escape", "from_markup", "print", "Live", "Status")  # of rich
 PUBLIC = ("_replace", "_asdict", "_fields", "_make", "_field_defaults")  # of a NamedTuple
 
 
@@ -61,18 +61,16 @@ def private_names(path: Path, text: str, tree: ast.Module) -> Iterator[Offence]:
 
 def plain_terminal(path: Path, text: str, tree: ast.Module) -> Iterator[Offence]:
     """Only `terminal/console.py` makes consoles and texts of bars: elsewhere a name could be read as markup."""
-    own, modules = named(path).endswith("terminal/console.py"), imported(tree)
+    modules = imported(tree)
+    if not named(path).startswith("src/") or named(path).endswith("terminal/console.py"):
+        return
     for node in ast.walk(tree):
-        name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-        called = isinstance(node, ast.Name) and modules.get(name, "").startswith("rich")
-        made = {id(call.func) for call in ast.walk(tree) if isinstance(call, ast.Call)} if name == "Console" else set()
-        wrong = (
-            (name in MARKUP and called) or name == "from_markup" or (called and name == "Console" and id(node) in made)
-        )
-        if wrong and not own and named(path).startswith("src/"):
-            yield Offence(
-                f"{named(path)}: {name}", f"(line {node.lineno}) may read text as markup: use terminal.console"
-            )
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else origin(node.func)
+            of_rich = modules.get(origin(node.func), "").partition(".")[0] == "rich"
+            if of_rich and name in MARKUP:
+                why = f"(line {node.lineno}) may read a name as markup: use what terminal/console.py has"
+                yield Offence(f"{named(path)}: {name}", why)
 
 
 def named(path: Path) -> str:

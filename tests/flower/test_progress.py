@@ -3,9 +3,8 @@
 import io
 from pathlib import Path
 
-from rich.console import Console
-
 from perinvfl.runs.progress import Exchange, Lines, in_bytes
+from perinvfl.terminal.console import PlainConsole
 from perinvfl.terminal.live_deployment import LiveDeployment
 from tests.flower.deployed import trial_of
 
@@ -13,7 +12,7 @@ from tests.flower.deployed import trial_of
 def test_on_a_terminal() -> None:
     screen = io.StringIO()
     trial = trial_of("perinvfl", rounds=7)
-    with LiveDeployment(Console(file=screen, force_terminal=True, width=140)) as live:
+    with LiveDeployment(PlainConsole(file=screen, force_terminal=True, width=140)) as live:
         live.waiting(["a"])
         live.started([trial], 3)
         live.preparing([trial], "reference", 1, 2)

@@ -30,7 +30,7 @@ class TooSlow(BaseException):
 class Fuzzer:
     name: str
     make: Callable[[random.Random], Any]
-    feed: Callable[[Any], None]
+    feed: Callable[[Any], object]
     refusals: tuple[type[Exception], ...] = (UserError,)
 
 

@@ -22,7 +22,7 @@ from perinvfl.runs.search import search
 from tests.fuzz import odd
 from tests.fuzz.core import Fuzzer
 
-SMALL = {
+SMALL: dict[str, dict[str, Any]] = {
     "rc_mnist": {"train_per_client": 40, "test_per_client": 10, "holdout": 4},
     "rc_fmnist": {"train_per_client": 40, "test_per_client": 10, "holdout": 4},
     "waterbird": {"cub": "", "albums": "none"},

@@ -61,7 +61,7 @@ class Messages:
         self.folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
         set_task_identity(run_id=1, node_id=1, task_id=1)
         self.trial = build_experiment(EXPERIMENT).trials[0]
-        config = {"client": 0, "folder": str(self.folder)}
+        config: dict[str, bool | float | int | str] = {"client": 0, "folder": str(self.folder)}
         self.context = Context(run_id=1, node_id=100, node_config=config, state=RecordDict(), run_config={})
 
     def make(self, rng: random.Random) -> Given:
@@ -126,7 +126,7 @@ def _array(rng: random.Random, numbers: int) -> ArrayRecord:
 def _update(rng: random.Random) -> RecordDict:
     values: dict[str, Any] = {"risk": 0.5, "samples": 3}
     for _ in range(rng.choice((0, 1, 2))):
-        whole = (
+        whole: tuple[Any, ...] = (
             0,
             -1,
             1,

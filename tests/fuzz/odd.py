@@ -18,7 +18,7 @@ NUMBERS = (
     10**309, -(10**309), 16**6000, 0.0, -0.0, 0.5, 1.0, -1.0, 1e-30, 5e-324, 1e20, 3.5e38, 1e300, 1.8e308, -1e308,
     math.inf, -math.inf, math.nan,
 )  # fmt: skip
-OTHERS = (
+OTHERS: tuple[Any, ...] = (
     True, False, [], [[]], [0], [1, "a"], [True], [10**30], [math.nan], [0.1] * 1000, {}, {"a": 1},
     {"from": 1, "to": 2}, {"one_of": []}, {"one_of": [1, 10**30]}, {"from": 1e-300, "to": 1e300},
     datetime.date(2020, 1, 1),

@@ -1,6 +1,7 @@
 """A part of every fuzzer, with a fixed seed and with a fresh one; `make fuzz SECONDS=600` runs them for longer."""
 
 import secrets
+from collections.abc import Callable
 
 import pytest
 
@@ -46,7 +47,11 @@ def test_a_bomb_and_an_endless_loop_are_noticed(monkeypatch: pytest.MonkeyPatch)
         while True:
             pass
 
-    for feed, what in ((lambda _: bytearray(2 * core.MEMORY), "MemoryError"), (endless, "TooSlow")):
+    cases: list[tuple[Callable[[int], object], str]] = [
+        (lambda _: bytearray(2 * core.MEMORY), "MemoryError"),
+        (endless, "TooSlow"),
+    ]
+    for feed, what in cases:
         found = core.run(core.Fuzzer("one", lambda rng: 0, feed), "a", inputs=1)
         assert what in next(iter(found.failures))
 

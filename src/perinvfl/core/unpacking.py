@@ -26,7 +26,7 @@ def gunzip(content: bytes, most: int = MOST) -> bytes:
     Traceback (most recent call last):
     ValueError: it unpacks to more than 999 bytes
     """
-    parts = []
+    parts: list[bytes] = []
     while content:
         part, content = _inflate(content, most - sum(map(len, parts)), most, wbits=31)
         parts.append(part)
@@ -63,7 +63,7 @@ def unxz(content: bytes, most: int = MOST) -> bytes:
     Traceback (most recent call last):
     ValueError: it unpacks to more than 1000 bytes
     """
-    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=most)
+    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MOST)
     try:
         made = unpacker.decompress(content, most + 1)
     except lzma.LZMAError as error:

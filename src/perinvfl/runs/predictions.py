@@ -96,6 +96,8 @@ def read_predictions(run: Run) -> Predictions | None:
         raise UserError(f"{path} is damaged (its checksum differs); delete the run's folder and run again.")
     try:
         fields = parse_json(gunzip(content))
+        if not isinstance(fields, dict):
+            raise ValueError("no predictions")
         if fields.pop("format") > FORMAT:
             raise UserError(f"{path} was written by a later version of perinvfl; read it with that one.")
         labels, of = fields.pop("labels"), fields.pop("of")

@@ -30,6 +30,7 @@ from perinvfl.runs.event_log import (
     Writer,
     damaged,
     format_of,
+    is_event,
     mark_finished,
     missing,
     read_log,

@@ -23,7 +23,7 @@ from perinvfl.export.predict import as_csv, predict
 from perinvfl.flower.site_data import read_own_arrays
 from perinvfl.models.resnet import parameter_shapes, read_weights
 from perinvfl.runs.predictions import read_predictions
-from perinvfl.runs.records import find_runs
+from perinvfl.runs.records import Run, find_runs
 
 TABLE = Description(
     "binary", (2,), 1, (), ("age", "dose [mg/dl]"), "a", True, "r", {"kind": "mlp", "hidden": [3]}, "float32"
@@ -90,6 +90,6 @@ READERS: dict[str, Callable[[Path, Any], Any]] = {
     "album": _read_album,
     "model": _read_model,
     "runs": lambda path, how: find_runs(path.parent if path.suffix == ".jsonl" else path),
-    "predictions": lambda path, how: read_predictions(path.parent),
+    "predictions": lambda path, how: read_predictions(Run(path.parent, [{"event": "start"}])),
     "idx": lambda path, how: read_idx(path),
 }

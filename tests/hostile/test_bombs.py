@@ -27,7 +27,7 @@ from perinvfl.errors import UserError
 from perinvfl.export.formats import read_model
 from perinvfl.models.resnet import parameter_shapes, read_weights
 from perinvfl.runs.predictions import read_predictions
-from perinvfl.runs.records import find_runs
+from perinvfl.runs.records import Run, find_runs
 from tests.commands import check_refusal, command, environment
 from tests.hostile import bombs
 from tests.hostile.test_no_code_runs import DESCRIBED
@@ -142,7 +142,7 @@ def test_gzip_and_xz_that_grow(tmp_path: Path) -> None:
     packed = b"".join(packer.compress(b" " * 2**20) for _ in range(2**10 + 1)) + packer.flush()
     (tmp_path / "runs.jsonl.xz").write_bytes(packed)
     for read in (
-        lambda: read_predictions(tmp_path),
+        lambda: read_predictions(Run(tmp_path, [{"event": "start"}])),
         lambda: read_idx(tmp_path / "images.idx"),
         lambda: find_runs(tmp_path / "runs.jsonl.xz"),
     ):
@@ -157,7 +157,7 @@ def test_json_that_is_nested_deeply(tmp_path: Path) -> None:
     (tmp_path / "runs.jsonl.xz").write_bytes(lzma.compress(bombs.deep_json()))
     for read in (
         lambda: find_runs(tmp_path / "run"),
-        lambda: read_predictions(tmp_path),
+        lambda: read_predictions(Run(tmp_path, [{"event": "start"}])),
         lambda: find_runs(tmp_path / "runs.jsonl.xz"),
     ):
         with pytest.raises(UserError, match=r"damaged|is not a record"):

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from perinvfl.errors import UserError
-from perinvfl.terminal.tables import wide_console
+from perinvfl.terminal.console import wide_console
 
 if TYPE_CHECKING:
     from perinvfl.data.federation import Federation
@@ -66,4 +66,4 @@ def _show(console: Console, clients: list[str], classes: list[str], counts: list
         shown.add_row(name, str(sum(row)), *(str(count) if count else "·" for count in row))
     console.print(shown)
     if len(clients) > MOST_ROWS:
-        console.print(f"... and {len(clients) - MOST_ROWS} more clients.", highlight=False)
+        console.print(f"... and {len(clients) - MOST_ROWS} more clients.")

@@ -7,7 +7,7 @@ import typer
 
 from perinvfl.errors import UserError
 from perinvfl.runs.verify import verify as verify_all
-from perinvfl.terminal.tables import wide_console
+from perinvfl.terminal.console import wide_console
 
 
 def verify(
@@ -20,7 +20,7 @@ def verify(
     console = wide_console()
     for finding in findings:
         line = f"{finding.state}: {finding.place}: {finding.words}"
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
     damaged = sum(finding.state == "damaged" for finding in findings)
     if damaged:
         raise UserError(f"{damaged} of {len(findings)} damaged; the lines above say what to do.")

@@ -19,9 +19,10 @@ from tests.flower.deployed import SETTINGS, assert_equal, deploy, plain, site_st
 from tests.flower.inprocess import InProcess
 
 
-def test_a_server_that_stops_anywhere_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["perinvfl", "scaffold"])
+def test_a_server_that_stops_anywhere_goes_on(name: str, tmp_path: Path) -> None:
     """Stopped at the n-th question, resumed, and again at the next: the same models as never stopped."""
-    trial = trial_of("perinvfl", rounds=4)
+    trial = trial_of(name, rounds=4)
     whole = deploy(trial, tmp_path / "whole")
 
     class Stop(InProcess):

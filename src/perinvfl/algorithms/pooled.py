@@ -20,7 +20,10 @@ class Pooled(Algorithm):
 
     purpose: ClassVar[Purpose] = "pooled"
     pooled: ClassVar[bool] = True
-    unused: ClassVar[tuple[str, ...]] = ("server_learning_rate", "server_optimizer", "agreement", "matching")
+    unused: ClassVar[tuple[str, ...]] = (
+        *("server_learning_rate", "server_optimizer"),
+        *("agreement", "matching", "trimming", "clipping"),
+    )
 
 
 def by_context(problem: Problem, logits: Tensor, y: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:

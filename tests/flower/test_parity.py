@@ -70,7 +70,8 @@ def fits(case: Case) -> bool:
             not has("contexts", "soft") or one_context,
             not has("contexts", "balance", "soft", "again") or among("algorithm", *OVER_CONTEXTS),
             not has("algorithm", *HEADS) or not has("model", "module"),
-            not has("algorithm", "fedbn") or (among("model", "resnet group", "resnet batch") and among("data", "birds")),
+            not has("algorithm", "fedbn")
+            or (among("model", "resnet group", "resnet batch") and among("data", "birds")),
             not has("algorithm", "alone", *NOTHING_TO_SET) or among("global model", "last"),
             not has("algorithm", "alone") or among("aggregation", "mean"),
             not has("algorithm", *NOTHING_TO_SET) or (among("aggregation", "mean") and among("contexts", "given")),

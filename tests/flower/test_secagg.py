@@ -10,7 +10,7 @@ import torch
 
 from perinvfl.core import tree
 from perinvfl.errors import UserError
-from perinvfl.flower import secagg
+from perinvfl.flower import masked_vectors
 from perinvfl.flower.adapter.messages import ConfigRecord, MetricRecord, RecordDict
 from perinvfl.flower.adapter.secagg import RECORD_KEY_CONFIGS, Key, Stage
 from perinvfl.flower.codec import NUMBERS, Rejected
@@ -30,7 +30,7 @@ def test_the_sum_is_the_plain_mean_and_no_single_update_is_seen(tmp_path: Path) 
     def look(kind: str, client: int, round: int, answer: Answer) -> Answer:
         if kind == "train":
             assert isinstance(answer, RecordDict) and "update" not in answer
-            if secagg.MASKED in answer:
+            if masked_vectors.MASKED in answer:
                 assert dict(answer.metric_records["numbers"]) == {}
                 vectors.append(numpy.frombuffer(answer.array_records["masked"]["vector"].data, dtype="<u4"))
         return answer
@@ -56,7 +56,7 @@ def test_what_travels_beside_the_update_is_hidden_too(name: str, tmp_path: Path)
 
     def look(kind: str, client: int, round: int, answer: Answer) -> Answer:
         assert isinstance(answer, RecordDict) and "control" not in answer
-        if kind == "train" and secagg.MASKED in answer:
+        if kind == "train" and masked_vectors.MASKED in answer:
             beside.append(len(answer.array_records["masked"]["vector"].data) // 4)
         return answer
 
@@ -106,7 +106,7 @@ def test_with_too_few_sites_left_the_round_is_asked_again(tmp_path: Path) -> Non
     tries = [0]
 
     def lose(kind: str, client: int, round: int, answer: Answer) -> Answer | None:
-        if kind == "train" and isinstance(answer, RecordDict) and secagg.MASKED in answer:
+        if kind == "train" and isinstance(answer, RecordDict) and masked_vectors.MASKED in answer:
             tries[0] += client == 0
             return None if tries[0] == 1 and client else answer
         return answer
@@ -213,9 +213,9 @@ def test_together_with_differential_privacy(tmp_path: Path) -> None:
 
 
 def test_masks_are_a_stream_of_their_secret() -> None:
-    assert numpy.array_equal(secagg.mask(b"x" * 32, 100), secagg.mask(b"x" * 32, 200)[:100])
-    assert not numpy.array_equal(secagg.mask(b"x" * 32, 100), secagg.mask(b"y" * 32, 100))
+    assert numpy.array_equal(masked_vectors.mask(b"x" * 32, 100), masked_vectors.mask(b"x" * 32, 200)[:100])
+    assert not numpy.array_equal(masked_vectors.mask(b"x" * 32, 100), masked_vectors.mask(b"y" * 32, 100))
     numbers = numpy.array([-9.0, -8.0, 0.0, 1e-7, 8.0, 9.0], dtype=numpy.float32)
-    assert secagg.quantize(numbers, 8.0, 2**29).tolist() == [0, 0, 2**28, 2**28 + 3, 2**29, 2**29]
+    assert masked_vectors.quantize(numbers, 8.0, 2**29).tolist() == [0, 0, 2**28, 2**28 + 3, 2**29, 2**29]
     with pytest.raises(Rejected, match="not a masked update"):
-        secagg.decode_masked(RecordDict(), 3)
+        masked_vectors.decode_masked(RecordDict(), 3)

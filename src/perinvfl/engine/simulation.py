@@ -18,7 +18,6 @@ from torch import Tensor
 from perinvfl.algorithms.base import Algorithm
 from perinvfl.algorithms.messages import ClientState, ServerState
 from perinvfl.core import tree
-from perinvfl.core.memory import check_fits
 from perinvfl.core.seeding import generator
 from perinvfl.core.tree import Params
 from perinvfl.data.federation import Federation, Split
@@ -28,11 +27,12 @@ from perinvfl.engine.cuda_graph import RecordedRound
 from perinvfl.engine.executors import Cohort, Executor, check_alike
 from perinvfl.engine.loop import Loop
 from perinvfl.engine.problems import build_problem, check_batch_size, pick_batched, pick_device
+from perinvfl.engine.room import check_room
 from perinvfl.engine.stacking import stack_splits
 from perinvfl.engine.store import PerClientStore, Stacked, unstack
 from perinvfl.errors import UserError
 from perinvfl.learning.training import Training
-from perinvfl.models import AT_ONCE, FLOAT, Model, ModelSettings, build_model, mix_statistics
+from perinvfl.models import Model, ModelSettings, build_model, mix_statistics
 
 CLIENT_CHUNK = 64  # clients whose models are measured at once
 TRAINING_SAMPLES = 2048  # of each client, evenly spaced, to see how well its own model fits them
@@ -63,7 +63,7 @@ class Simulation:
         if isinstance(model, ModelSettings):
             model = build_model(model, self.federation.shape, self.federation.outputs, training.precision)
         self.model = model
-        self._check_memory()
+        check_room(algorithms, training, model, self.clients)
         self.executor = self._pick_executor(federations)
         self._place(federations)
         self._start(folder)
@@ -83,16 +83,6 @@ class Simulation:
         """[T, n] those who are tested, so many at once."""
         everyone = self.tested_clients
         yield from [everyone] if everyone.shape[1] <= clients else everyone.split(clients, 1)
-
-    def _check_memory(self) -> None:
-        """What is certain to be held at once: the models, and which samples make up the batches of a round."""
-        personal = self.clients if self.algorithms[0].has_personal and self.training.at_rest == "memory" else 0
-        models = self.trials * (AT_ONCE + personal)
-        check_fits(FLOAT * models * self.model.size, f"Training {models} models of {self.model.size:,} parameters")
-        steps = max(max(a.batches_per_round(), a.batches_at_end()) for a in self.algorithms)
-        clients = max(1, int(self.training.fraction * self.clients + 0.5))
-        drawn = self.trials * clients * steps * self.training.batch_size
-        check_fits(8 * drawn, f"{steps:,} batches of {self.training.batch_size} samples for each of {clients} clients")
 
     def _pick_executor(self, federations: list[Federation]) -> Executor:
         batched = pick_batched(self.training, self.device, self.model)

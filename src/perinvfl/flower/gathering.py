@@ -10,7 +10,7 @@ from perinvfl.algorithms.aggregation import Aggregation, Mean
 from perinvfl.algorithms.messages import Combined, Upload
 from perinvfl.core.tree import Params
 from perinvfl.engine import draws
-from perinvfl.flower import codec, limits, privacy, secagg
+from perinvfl.flower import codec, limits, masked_vectors, privacy, secagg
 from perinvfl.flower.adapter.messages import MessageType, RecordDict
 from perinvfl.flower.codec import Rejected
 from perinvfl.flower.settings import DeploymentSettings
@@ -88,7 +88,7 @@ class Gatherer:
         mean, rest, why = secagg.collect(
             self.transport, questions, round, settings.round_timeout, settings.clipping_range, size, heard
         )
-        combined, risk = secagg.unflatten(mean, self.nu, self.control)
+        combined, risk = masked_vectors.unflatten(mean, self.nu, self.control)
         risks = {client: float(numbers.get("risk", risk)) for client, numbers in rest.items()}
         return Gathered(combined, risks, sorted(rest), 4 * size * len(rest)), why
 

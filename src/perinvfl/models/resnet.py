@@ -91,8 +91,7 @@ def resnet18(
         forward(params, x, measured)
         return measured
 
-    size = sum(map(math.prod, shapes.values()))
-    measured = statistics if norm == "batch" else None
+    measured, size = statistics if norm == "batch" else None, sum(map(math.prod, shapes.values()))
     last = ("fc.weight", "fc.bias")
     norms = tuple(name for name, shape in shapes.items() if len(shape) == 1 and name not in last)
     return Model(init, apply, lambda params: params, features, classify, measured, head=last, norms=norms, size=size)

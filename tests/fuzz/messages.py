@@ -171,7 +171,7 @@ def _introduced(content: RecordDict) -> None:
 
 
 def _scored(content: RecordDict) -> None:
-    scores = codec.decode_scores(content, ["personal"], ["0.1", "0.5"], {"0.1": [5.0, 5.0, 5.0, 5.0]}, 1.0)
+    scores = codec.decode_scores(content, ["personal"], ["0.1", "0.5"], {"0.1": [9.0, 9.0, 9.0, 9.0]}, 1.0)
     known = [score for score in scores["personal"].values() if score == score]
     float(sum(known))
 

@@ -25,6 +25,8 @@ from tests.fuzz.core import Fuzzer
 SMALL: dict[str, dict[str, Any]] = {
     "rc_mnist": {"train_per_client": 40, "test_per_client": 10, "holdout": 4},
     "rc_fmnist": {"train_per_client": 40, "test_per_client": 10, "holdout": 4},
+    "mnist": {"images": 300, "test_images": 30, "clients": 3},
+    "fmnist": {"images": 300, "test_images": 30, "clients": 3},
     "waterbird": {"cub": "", "albums": "none"},
     "drawn_birds": {"train_per_client": 8, "test_per_client": 4, "size": 8, "birds": 12, "backgrounds": 60},
     "structural": {"samples": 20, "clients": 3},

@@ -131,6 +131,7 @@ def test_pieces_of_an_album_that_grow(tmp_path: Path) -> None:
     assert peak() < before + 200_000
 
 
+@pytest.mark.slow
 def test_gzip_and_xz_that_grow(tmp_path: Path) -> None:
     layer = io.BytesIO()
     with gzip.GzipFile(fileobj=layer, mode="wb", compresslevel=9) as file:

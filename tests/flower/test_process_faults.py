@@ -125,4 +125,4 @@ def test_a_server_killed_goes_on_from_its_last_round(federation: Processes, tmp_
     (folder,) = federation.records(file)
     assert_as_simulated(federation, folder, trial, tmp_path)
     events = [event["event"] for event in read_events(folder / "events.jsonl")]
-    assert events == ["start", "evaluation", "end"]
+    assert events == ["start", "evaluation", "scores", "end"]

@@ -168,11 +168,11 @@ def test_tables_and_reports_say_who_is_missing(table: dict[str, Any], tmp_path: 
         for kind in ("personal", "global", "personal groups", "global groups"):
             if event["event"] == "evaluation" and kind in event:
                 event[kind] = {case: row[:1] + row[2:] for case, row in event[kind].items()}
-        old.append(json.dumps(event))
+        old.append(json.dumps(event | ({"format": 2} if event["event"] == "start" else {})))
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "events.jsonl").write_text("\n".join(old) + "\n")
     before = read_run(tmp_path / "old")
-    assert before is not None and before.events == run.events
+    assert before is not None and before.events[1:] == run.events[1:]
 
 
 def test_words_of_tables_from_sites_are_bounded() -> None:

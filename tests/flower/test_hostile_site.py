@@ -72,7 +72,8 @@ def test_uploads_that_are_sent_again_are_ignored(
     (trial,) = read_experiment(file).trials
     (folder,) = federation.records(file)
     assert_as_simulated(federation, folder, trial, tmp_path_factory.mktemp("simulated"))
-    assert [event["event"] for event in read_events(folder / "events.jsonl")] == ["start", "evaluation", "scores", "end"]
+    events = [event["event"] for event in read_events(folder / "events.jsonl")]
+    assert events == ["start", "evaluation", "scores", "end"]
 
 
 def test_a_server_that_is_gone_is_told_of_and_not_waited_for_without_end(federation: Processes) -> None:

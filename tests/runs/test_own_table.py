@@ -140,5 +140,5 @@ def test_a_module_of_ones_own_is_exported(tmp_path: Path, monkeypatch: pytest.Mo
     want = torch.sigmoid(opened.predict(opened.lead(2), (x - mean) / scale)[:, 0])
     for form in FORMATS:
         assert call(["export", str(run), "--client", "3", "-o", str(tmp_path / f"m.{form}")]) == 0
-        found = read_model(tmp_path / f"m.{form}")(x)["probability"][:, 1]
+        found = read_model(tmp_path / f"m.{form}", "mine_here:build")(x)["probability"][:, 1]
         torch.testing.assert_close(found, want, atol=1e-4, rtol=1e-3)

@@ -177,6 +177,7 @@ def test_later_settings_name_a_run_only_where_they_are_set() -> None:
         "matching",
         "trimming",
         "clipping",
+        "average_after",
     }
 
     def asked(**algorithm: Any) -> Any:

@@ -138,7 +138,9 @@ def carry_out(arguments: list[str], folder: str, variables: dict[str, str]) -> N
     import traceback
 
     code: object = 1
-    sys.stdout, sys.stderr = (open(fd, "w", encoding="utf-8", closefd=False) for fd in (1, 2))  # they are others now
+    sys.stdout, sys.stderr = (
+        os.fdopen(fd, "w", encoding="utf-8", closefd=False) for fd in (1, 2)
+    )  # they are others now
     try:
         os.chdir(folder)
         os.environ.update(variables)

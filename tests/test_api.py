@@ -182,7 +182,7 @@ def test_mistakes_are_answered(sites: Path) -> None:
         (lambda: pf.PersonalInvariantClassifier().predict([[1.0]]), "not fitted yet"),
         (lambda: pf.start(federation, "fedavg", model=SMALL).evaluate("personal"), "has global models"),
         (
-            lambda: pf.start(federation, pf.algorithm("fedavg", learning_rate=1e20), model=SMALL).run(),
+            lambda: pf.start(federation, pf.algorithm("fedavg", learning_rate=1e18), model=SMALL).run(),
             "no longer finite",
         ),
         (lambda: pf.from_arrays([[1.0], [2.0]], [0, 1], leave_one_context_out=True), "at a time"),

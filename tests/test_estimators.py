@@ -97,7 +97,7 @@ def test_a_regression_in_its_own_unit(algorithm: str, settings: dict[str, float]
     assert 50 < model.predict(given["X"], given["client"]).mean() < 150
 
 
-@pytest.mark.parametrize("algorithm", list(ALGORITHMS))
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != "fedbn"])  # needs norm layers
 def test_the_usual_settings_admit_every_algorithm(algorithm: str) -> None:
     for kind, task in ((pf.PersonalInvariantClassifier, "binary"), (pf.PersonalInvariantRegressor, "regression")):
         given = data(task, 40)

@@ -139,7 +139,7 @@ def weights_of(simulation: Simulation) -> list[dict[str, Tensor]]:
 )
 def test_what_leaves_a_client_stays_what_it_was(algorithm: Algorithm, use: Any) -> None:
     """The same names, the same shapes, and one number: not one for each inferred context."""
-    assert Upload._fields == ("update", "risk")
+    assert Upload._fields == ("update", "risk", "control")
     sent = []
     for federation in (small(), infer(small(), using(use))):
         simulation = Simulation([algorithm], [federation], [0], LOOP, MODEL)
@@ -151,7 +151,7 @@ def test_what_leaves_a_client_stays_what_it_was(algorithm: Algorithm, use: Any) 
         upload, _ = algorithm.client_round(simulation.problem, message, state, simulation.problem.batches(data, None))
         assert message.weight.shape == ()  # nor does the server say more
         sent.append({name: leaf.shape for name, leaf in tree.named_leaves(upload, "").items()})
-        assert upload.risk.shape == ()
+        assert upload.risk.shape == () and not upload.control
     assert sent[0] == sent[1]
 
 

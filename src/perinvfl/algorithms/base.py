@@ -309,7 +309,7 @@ class Personal(Algorithm):
 
     def check_pull(self, where: str, key: str, pull: Any, factor: float, scale: float = 1.0) -> None:
         """A plain step of size η on (factor/2)·pull·‖θ − ν‖² grows without bound once η·factor·pull exceeds 2."""
-        strongest = max(pull) if isinstance(pull, tuple) else pull
+        strongest = max(pull, default=0.0) if isinstance(pull, tuple) else pull
         if self.personal_optimizer == "sgd" and factor * strongest * self.personal_learning_rate / scale > 2:
             limit = 2 * scale / (factor * self.personal_learning_rate)
             raise UserError(

@@ -70,6 +70,8 @@ def _read_array(path: Path, description: Description, id: str) -> Inputs:
     if tuple(x.shape[1:]) != tuple(description.shape) or x.ndim == 0:
         raise UserError(f"{path}: x has shape {tuple(x.shape)}; the model takes (any, {_listed(description.shape)}).")
     x = x.to(getattr(torch, description.dtype))
+    if id and len(arrays[id].shape) != 1:
+        raise UserError(f"{path}: {id} has shape {tuple(arrays[id].shape)}; it must hold one name for each row of x.")
     names = tuple(readers.names_of(readers.as_column(arrays[id]))) if id else ()
     if id and len(names) != len(x):
         raise UserError(f"{path}: {id} has {len(names)} entries for the {len(x)} rows of x.")

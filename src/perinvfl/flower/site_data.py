@@ -18,6 +18,8 @@ from perinvfl.errors import UserError
 from perinvfl.preparation.program import case_names
 from perinvfl.runs.trial import Trial
 
+UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)  # with which torch does not calculate
+
 
 class UnusableData(UserError):
     """What is wrong with a site's own file, in words for the site alone."""
@@ -126,9 +128,10 @@ def _read_arrays(path: Path) -> dict[str, Tensor]:
         raise UserError(f"{path} does not exist; give the site's arrays, its table or its folder of photographs.")
     arrays = read_arrays(path)
     try:
-        return {name: torch.as_tensor(values) for name, values in arrays.items()}
+        tensors = {name: torch.as_tensor(values) for name, values in arrays.items()}
     except (TypeError, ValueError) as error:
         raise UserError(f"{path} holds something other than numbers: {error}.") from None
+    return {name: tensor.double() if tensor.dtype in UNSIGNED else tensor for name, tensor in tensors.items()}
 
 
 def _split(path: Path, arrays: dict[str, Tensor], prefix: str, task: Task, outputs: int) -> Split:

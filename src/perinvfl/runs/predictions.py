@@ -102,7 +102,7 @@ def read_predictions(run: Run) -> Predictions | None:
             raise UserError(f"{path} was written by a later version of perinvfl; read it with that one.")
         labels, of = fields.pop("labels"), fields.pop("of")
         return Predictions(**fields, labels=_numbers(labels), of={kind: _numbers(of[kind]) for kind in of})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise UserError(f"{path} is damaged ({type(error).__name__}); delete the run's folder and run again.") from None
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from perinvfl.core.naming import shortened
 from perinvfl.data.encoding import LEAST_ROWS, Encoding
 from perinvfl.data.own.fitted import Fitted, category, indicators, scale_of, with_missing_values
 from perinvfl.data.own.rows import Rows, in_order
@@ -180,7 +181,7 @@ def agree_columns(offers: Sequence[tuple[Offer, ...]], clients: Sequence[str]) -
         if sorted(one.name for one in own) != sorted(names):
             odd = sorted({one.name for one in own} ^ set(names))
             raise UserError(
-                f'The tables of {clients[0]} and {client} differ: only one of them has a column "{odd[0]}".'
+                f'The tables of {clients[0]} and {client} differ: only one of them has a column "{shortened(odd[0])}".'
             )
     columns = []
     for name in names:

@@ -90,7 +90,9 @@ def _parquet(path: Path) -> tuple[Any, Any]:
     parquet = need("pyarrow.parquet", "tables", "A Parquet table")
     try:
         with parquet.ParquetFile(path) as file:
-            return arrow, arrow.Table.from_batches(list(_batches(path, file)), file.schema_arrow)
+            table = arrow.Table.from_batches(list(_batches(path, file)), file.schema_arrow)
+            table.validate(full=True)  # text is UTF-8, and no value lies outside the file
+            return arrow, table
     except (arrow.ArrowException, OSError, ValueError, KeyError, OverflowError) as error:
         raise UserError(
             f"{path} is not a Parquet file: {(str(error) or type(error).__name__).splitlines()[0]}"

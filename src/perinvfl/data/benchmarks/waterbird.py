@@ -15,6 +15,7 @@ import torch
 
 from perinvfl.core.files import is_there
 from perinvfl.core.hyper import hyper
+from perinvfl.core.naming import shortened
 from perinvfl.data import photos
 from perinvfl.data.benchmarks.album import Album, read_about, read_album, recipe_name, write_album
 from perinvfl.data.benchmarks.birds import LEFT_OVER, BirdSettings, Flock, bird_federation, draw_plan
@@ -71,7 +72,8 @@ def open_album(
         if is_there(path):
             return path, _read(path, path.stat().st_mtime_ns)
         raise UserError(
-            f"{path} is not there; `perinvfl data waterbird --cub DIR --places DIR --albums {settings.albums}` "
+            f"{shortened(str(path))} is not there; `perinvfl data waterbird --cub DIR --places DIR --albums "
+            f"{shortened(settings.albums)}` "
             "makes it, or set data.cub and data.places."
         )
     library = photos.find_photographs(Path(settings.cub), Path(settings.places), settings.ranges, settings.corrected)

@@ -1,8 +1,8 @@
-"""Tensors in torch's own file format, read without running anything and without growing beyond the file.
+"""Tensors in torch's own file format, read without running anything and without growing beyond memory.
 
 The format is a zip archive with a pickle that says how tensors lie in the other members. `weights_only` runs no code of
-it. What is left to check: members that are compressed (a bomb), and tensors that are larger than the file because they
-repeat one number.
+it. What is left to check: members that are compressed (a bomb), and tensors that repeat one number so often that no
+memory holds them. A tensor may be larger than the file, and two may share their numbers: `torch.save` keeps that.
 """
 
 import io
@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from perinvfl.core.memory import free_memory
 
 
 def load_tensors(content: bytes) -> Any:
@@ -26,18 +28,18 @@ def load_tensors(content: bytes) -> Any:
         raise ValueError("its members are larger than the file")
     try:
         found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        _check(found, [len(content)])
+        _check(found, [free_memory() / 2])
     except Exception as error:  # whatever the reader finds wrong: it has no error of its own
         raise ValueError(f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}") from None
     return found
 
 
-def _check(found: Any, left: list[int]) -> None:
-    """Plain containers of tensors that together are no larger than the file."""
+def _check(found: Any, left: list[float]) -> None:
+    """Plain containers of tensors that together fit into memory, each number written out."""
     if isinstance(found, Tensor):
         left[0] -= found.numel() * found.element_size()
         if left[0] < 0 or found.layout is not torch.strided or found.is_quantized:
-            raise ValueError("a tensor is larger than the file, or sparse")
+            raise ValueError("its tensors are larger than what fits into memory, or sparse")
     elif isinstance(found, dict):
         for key, value in found.items():
             _check(key, left)

@@ -1,6 +1,7 @@
 """`python -m tests.fuzz --seconds 600`: every fuzzer in turn for its share of the time, with a fresh seed."""
 
 import argparse
+import faulthandler
 import secrets
 import sys
 
@@ -21,6 +22,8 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
     given = parser.parse_args()
     seed = given.seed or secrets.token_hex(4)
+    print(f"seed {seed}", flush=True)  # before anything that could end the process
+    faulthandler.enable()
     names = given.only or list(FUZZERS)
     seconds = None if given.inputs is not None else (given.seconds or 60.0) / len(names)
     outcomes = []

@@ -84,6 +84,14 @@ def test_a_parquet_table_of_millions_of_rows_in_a_few_bytes(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+def test_a_parquet_table_that_would_end_the_process() -> None:
+    """Found by fuzzing: pyarrow 26 aborts where it is asked for the columns that this file describes."""
+    path = Path(__file__).with_name("aborts.parquet")
+    done = told(path, "data", "check")
+    assert done.returncode in (0, 2) and "Traceback" not in done.stderr, done.stderr
+
+
+@pytest.mark.slow
 def test_a_photograph_of_ten_billion_pixels(tmp_path: Path) -> None:
     photo = tmp_path / "photos/a/2020/x/1.png"
     photo.parent.mkdir(parents=True)

@@ -103,9 +103,9 @@ def _batches(path: Path, file: Any) -> Iterator[Any]:
     """The table piece by piece, each no larger than can be held: a few bytes may stand for many rows."""
     about = file.metadata
     check_fits(CELL * product((about.num_rows, about.num_columns)), f"{path}: {about.num_rows:,} rows")
-    groups, places = map(range, (about.num_row_groups, about.num_columns))
-    sizes = [about.row_group(group).column(place).total_uncompressed_size for group in groups for place in places]
-    longest = max(sizes, default=1)  # no single value is longer
+    # No single value is longer than its group of rows. What is known of single columns is not asked for: pyarrow ends
+    # the process where that is damaged.
+    longest = max((about.row_group(group).total_byte_size for group in range(about.num_row_groups)), default=1)
     for batch in file.iter_batches(batch_size=max(1, min(65_536, BATCH // max(1, longest)))):
         check_fits(2 * batch.nbytes, f"{path}, unpacked,")  # and once more as Python's own values
         yield batch

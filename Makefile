@@ -3,7 +3,7 @@
 #   make check   while you work: lint, types, import rules and the quick tests; under a minute on two idle
 #                cores, once mypy has filled its cache
 #   make test    everything, before a change is handed in: also the documentation, a browser, real processes and the
-#                published records; some six minutes on two idle cores
+#                published records; about a quarter of an hour on two idle cores
 PYTHON ?= python3
 BIN := .venv/bin
 # What `make check` tests: one client's mathematics, the algorithms, records and results, and the house rules.

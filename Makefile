@@ -10,10 +10,10 @@ BIN := .venv/bin
 QUICK := tests/core tests/learning tests/algorithms tests/results tests/test_house.py tests/flower/test_codec.py \
 	tests/runs/test_asked.py tests/runs/test_records.py tests/runs/test_open_prepared.py
 
-.PHONY: demo federation-demo check lint types quick test fuzz bench docs browser clean
+.PHONY: demo federation-demo check lint types quick test fuzz soak bench docs browser wheel clean
 
 demo: .venv/runtime
-	$(BIN)/perinvfl run experiments/demo.toml
+	$(BIN)/perinvfl demo
 
 # A server and four sites as processes on this machine, TLS and authentication on.
 federation-demo: .venv/federation
@@ -23,8 +23,9 @@ federation-demo: .venv/federation
 check: .venv/dev
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types quick
 
-test: .venv/dev browser docs lint types
-	$(BIN)/pytest -n 2 -q
+test: .venv/dev
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target browser docs lint types
+	$(BIN)/pytest -n 2 -q --max-worker-restart=0
 
 lint: .venv/dev
 	$(BIN)/ruff check .
@@ -38,12 +39,20 @@ quick: .venv/dev
 	$(BIN)/pytest -n 2 -q -m "not slow" $(QUICK)
 
 # Odd experiment files, data files and messages, with a fresh seed, for as long as it is told: make fuzz SECONDS=600
-SECONDS ?= 60
 fuzz: .venv/dev
-	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
+	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60)
+
+# Two hours of runs with random faults, on one machine and across processes; what grows beyond the records fails it:
+# make soak SECONDS=1200
+soak: .venv/dev
+	$(BIN)/python -m tests.soak --seconds $(or $(SECONDS),7200)
 
 docs: .venv/dev
 	$(BIN)/python -m sphinx --fresh-env --fail-on-warning --keep-going --quiet docs build/docs
+
+# dist/: the wheel and the source archive.
+wheel: .venv/dev
+	$(BIN)/hatchling build
 
 # The report is tested in a real browser.
 browser:

@@ -7,7 +7,16 @@ import torch
 
 
 def main() -> None:
-    names = ["cpu", "memory", "durable", "recommended", *(["gpu"] if torch.cuda.is_available() else []), "resnet"]
+    names = [
+        "start",
+        "cpu",
+        "memory",
+        "durable",
+        "recommended",
+        "cluster",
+        *(["gpu"] if torch.cuda.is_available() else []),
+        "resnet",
+    ]
     for name in names:  # each in a process of its own: threads and memory of one do not disturb the next
         print(f"== {name}", flush=True)
         subprocess.run([sys.executable, "-m", f"benchmarks.{name}"], check=True)

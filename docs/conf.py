@@ -1,5 +1,6 @@
 """How the documentation is built. Nothing is fetched: formulas are MathML, and figures lie beside the pages."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -13,12 +14,20 @@ author = "the perinvfl authors"
 copyright = "the perinvfl authors, MIT licence"
 version = release = perinvfl.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "formulas", "generate"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "formulas", "generate", "accessible"]
 html_math_renderer = "mathml"
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 exclude_patterns = ["equations/*"]
 highlight_language = "none"
+smartquotes_action = "qe"  # quotes and dots; two dashes stay, they begin an option
+
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # `!perinvfl`
+nb_execution_mode = "force"  # notebooks are kept without outputs
+nb_execution_in_temp = True  # what they write is not kept
+nb_execution_raise_on_error = True
+nb_execution_timeout = 600
+nb_merge_streams = True
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

@@ -5,6 +5,7 @@ results/.
 """
 
 import argparse
+import json
 import re
 import statistics
 import sys
@@ -12,14 +13,14 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from perinvfl.learning.groups import Score
+from perinvfl.learning.groups import Score, balanced_accuracy
 from perinvfl.results.folds import clients_of, join_folds
 from perinvfl.results.scores import has_groups
 from perinvfl.results.search_records import read_published
 from perinvfl.results.table import Row, by_setting, published_table
 from perinvfl.results.worlds import read_worlds
 from perinvfl.results.worlds_table import summaries
-from perinvfl.runs.records import read_packed
+from perinvfl.runs.records import PACKED, Run, mean_known, read_packed
 from perinvfl.scoring.run_scores import mean_of, run_scores
 
 HONEST = "worst-inferred-context"
@@ -92,27 +93,19 @@ def birds(folder: Path) -> list[str]:
     """Photographs: plain accuracy as in the paper, and by the oracle's choice what says more."""
     by_source = _measured(folder, "source")
     balanced = _measured(folder, "oracle", "balanced")
-    lines = _header(
-        "method",
-        "paper, accuracy",
-        "source, accuracy",
-        "oracle, accuracy",
-        "class-balanced",
-        "at p_test = 0.1",
-        "on birds left over",
-        "worst group",
-        "its global model",
-    )
+    plain = "paper, accuracy", "source, accuracy", "oracle, accuracy"
+    groups = "on birds left over", "worst group", "its global model"
+    lines = _header("method", *plain, "class-balanced", "at p_test = 0.1", *groups)
     for method, row in _measured(folder, "oracle").items():
-        same, groups = balanced[method], row.by_group or {}
+        same, by_group = balanced[method], row.by_group or {}
         numbers = (
             row.paper_average,
             by_source[method].average,
             row.average,
             same.average,
             same.cases["0.1"][0],
-            groups.get("Left over, balanced"),
-            groups.get("Worst group"),
+            by_group.get("Left over, balanced"),
+            by_group.get("Worst group"),
             same.of_global,
         )
         lines.append(_line(method, *map(_percent, numbers)))
@@ -220,6 +213,29 @@ def every_world(folder: Path) -> list[str]:
     return lines
 
 
+def nothing_set(folder: Path) -> list[str]:
+    """`recommended` on the data of the paper: last round, mean over the shifted contexts."""
+    lines = _header("data", "method", "under shift", "seed by seed", "its global model", "discounted")
+    for name, title in DATA.items():
+        path = folder / f"{name}{PACKED}"
+        for method, runs in by_setting(read_packed(path)).items() if path.exists() else ():
+            personal, shared = ([_under_shift(run, kind) for run in runs] for kind in ("personal", "global"))
+            each = ", ".join(f"{score:.1f}" for score in personal)
+            found = f"{sum('right' in run.found for run in runs)} of {len(runs)} seeds"
+            means = (f"{statistics.fmean(scores):.1f}" for scores in (personal, shared))
+            lines.append(_line(title, method, next(means), each, next(means), found))
+    return lines
+
+
+def _under_shift(run: Run, kind: str) -> float:
+    """In percent, class-balanced over all clients where classes are of unlike size."""
+    event = run.evaluations[-1]
+    if not has_groups(run):
+        return 100 * statistics.fmean(mean_known(event[kind][case]) for case in run.spectrum)
+    there = run.notes["groups"]["counts"]
+    return 100 * statistics.fmean(balanced_accuracy(event[f"{kind} groups"][c], there[c]) for c in run.spectrum)
+
+
 def within_hospitals(folder: Path) -> list[str]:
     """Accuracy of each hospital's own model for further patients of its own."""
     runs = by_setting(read_packed(folder / "within_hospitals.jsonl.xz"))
@@ -269,6 +285,29 @@ def _with_interval(score: dict[str, float | None], factor: float) -> str:
     return f"{factor * value:.{digits}f} [{factor * low:.{digits}f}, {factor * high:.{digits}f}]"
 
 
+def parity(regime: str) -> Callable[[Path], list[str]]:
+    """Other people's code beside this, mean over seeds; where nothing is drawn, how far the last models are apart."""
+
+    def made(folder: Path) -> list[str]:
+        rows = json.loads((folder / "records.json").read_text(encoding="utf-8"))["rows"]
+        exact = regime == "full batches"
+        lines = _header(
+            "method", "beside", "accuracy of", "here", "there", "difference", "parameters" if exact else "seeds"
+        )
+        for row in rows:
+            if row["regime"] == regime:
+                here, there = (100 * statistics.mean(row[side]) for side in ("ours", "theirs"))
+                models = {"personal": "each client's model", "global": "the global model"}[row["measured"]]
+                apart = f"{row['largest difference']:.0e}" if "largest difference" in row else ""
+                last = apart if exact else ", ".join(map(str, row["seeds"]))
+                far = f"{there - here:+.2f}".replace("-", "−").replace("+0.00", "0.00")
+                cells = (row["method"], row["project"], models, f"{here:.2f}", f"{there:.2f}", far)
+                lines.append(_line(*cells, last))
+        return lines
+
+    return made
+
+
 KINDS: dict[str, Callable[[Path], list[str]]] = {
     "by-rule": by_rule,
     "one-nu": on_one_nu,
@@ -279,8 +318,11 @@ KINDS: dict[str, Callable[[Path], list[str]]] = {
     "rules": rules,
     "worlds": worlds,
     "every-world": every_world,
+    "nothing-set": nothing_set,
     "within-hospitals": within_hospitals,
     "hospitals-left-out": hospitals_left_out,
+    "parity-full": parity("full batches"),
+    "parity-mini": parity("mini-batches"),
 }
 read = cache(read_published)  # by folder
 

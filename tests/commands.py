@@ -5,14 +5,17 @@ import importlib
 import io
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from perinvfl.cli import call
+from perinvfl.core.stopping import SIGNALS
 from perinvfl.runs.records import read_events
 from tests.warm import Started
 
@@ -63,8 +66,25 @@ def called(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedP
         sys.modules.pop(path.stem, None)
     importlib.invalidate_caches()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), contextlib.chdir(cwd or Path.cwd()):
-        code = call([*map(str, arguments)])
+        with _signals_as_before():
+            code = call([*map(str, arguments)])
     return subprocess.CompletedProcess(["perinvfl", *map(str, arguments)], code, out.getvalue(), err.getvalue())
+
+
+@contextlib.contextmanager
+def _signals_as_before() -> Iterator[None]:
+    """A command may say what is to happen on Ctrl-C; when it has ended, that no longer holds."""
+    if threading.current_thread() is not threading.main_thread():  # which alone may say so
+        yield
+        return
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    wakeup = signal.set_wakeup_fd(-1)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def child(script: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -72,6 +92,12 @@ def child(script: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     line = [sys.executable, str(script), *map(str, arguments)]
     return subprocess.run(line, capture_output=True, text=True, env={**environment(), "PYTHONPATH": path})
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
 
 
 def until(

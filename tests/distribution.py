@@ -13,6 +13,7 @@ TOGETHER = {  # by the beginning of a test's name
     "tests/reproduce/": "published records, read once",
 }
 APART = (  # tests that share nothing, in files that would keep one process busy to the end
+    "tests/docs/test_notebooks.py",
     "tests/docs/test_pages.py",
     "tests/flower/test_app.py",
     "tests/flower/test_parity.py",
@@ -20,7 +21,9 @@ APART = (  # tests that share nothing, in files that would keep one process busy
     "tests/runs/test_resume.py",
     "tests/test_imports.py",
 )
-FIRST = tuple(f"tests/{folder}/" for folder in ("flower", "docs", "reproduce", "report", "runs", "models", "export"))
+FIRST = tuple(
+    f"tests/{folder}/" for folder in ("flower", "docs", "install", "reproduce", "report", "runs", "models", "export")
+)
 
 
 def group_of(test: str) -> str:

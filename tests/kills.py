@@ -14,7 +14,7 @@ def die() -> None:
 
 
 def arm(at: int) -> None:
-    """From here on this process is killed at its n-th step: a folder made, a file begun, flushed or renamed."""
+    """From here on this process is killed at its n-th step: a folder made, a file begun, flushed, moved or removed."""
     left = at
 
     def counted(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -41,7 +41,7 @@ def arm(at: int) -> None:
         return file
 
     builtins.open = torn  # type: ignore[assignment]
-    for name in ("mkdir", "fsync", "replace"):
+    for name in ("mkdir", "fsync", "replace", "unlink"):
         setattr(os, name, counted(getattr(os, name)))
 
 

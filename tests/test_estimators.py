@@ -25,6 +25,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import perinvfl as pf
 from perinvfl.algorithms import ALGORITHMS
+from perinvfl.core.extras import how_to_install
 from perinvfl.errors import UserError
 
 SMALL: dict[str, Any] = {"rounds": 2, "hidden": (4,)}
@@ -286,7 +287,7 @@ except UserError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'perinvfl[sklearn]'" in done.stdout and len(done.stdout.splitlines()) == 1
+    assert how_to_install("sklearn") in done.stdout and len(done.stdout.splitlines()) == 1
 
 
 def test_mistakes_are_answered() -> None:

@@ -20,7 +20,7 @@ import sys
 class Refuse:
     def find_spec(self, name, path=None, target=None):
         top = name.partition(".")[0]
-        if top in {"typer", "rich", "click", "numpy", "pydantic", "safetensors", "flwr", "jinja2"}:
+        if top in {"typer", "rich", "click", "numpy", "pydantic", "safetensors", "flwr", "jinja2", "ray", "optuna"}:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Refuse())

@@ -14,13 +14,13 @@ import typer
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
+import perinvfl
 from perinvfl.algorithms import ALGORITHMS
 from perinvfl.algorithms.base import Algorithm
 from perinvfl.cli.app import app as commands
 from perinvfl.runs.catalogue import Entry, read_catalogue
 
 HERE = Path(__file__).parent.parent
-ROOT = HERE.parent
 
 
 def write(path: Path, text: str) -> None:
@@ -31,19 +31,22 @@ def write(path: Path, text: str) -> None:
 
 
 def settings_table(entry: Entry) -> str:
-    lines = ["| setting | symbol | default | allowed | meaning |", "|---|---|---|---|---|"]
+    """On a phone a row becomes a block (page.css), so the table has a class."""
+    lines = ["| setting | default | allowed | meaning |", "|---|---|---|---|"]
     for setting in entry.settings:
+        name = f"`{setting.name}`" + (f" ({setting.symbol})" if setting.symbol else "")
         default = f"`{setting.default_text}`" if setting.default_text else ""
-        cells = (f"`{setting.name}`", setting.symbol, default, setting.allowed, setting.meaning)
+        cells = (name, default, setting.allowed, setting.meaning)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines)
+    return '<div class="settings">\n\n' + "\n".join(lines) + "\n\n</div>"
 
 
 def algorithm_page(name: str, algorithm: type[Algorithm]) -> str:
     equations = HERE / "equations" / f"{name}.md"
     if not equations.exists():
         raise ExtensionError(f"docs/equations/{name}.md is missing: the equations of {name} belong there.")
-    source = Path(inspect.getfile(algorithm)).relative_to(ROOT)
+    # The package may be this checkout or an installed one; the page shows the file of the checkout.
+    source = Path("src/perinvfl", Path(inspect.getfile(algorithm)).relative_to(Path(perinvfl.__file__).parent))
     return f"""# {algorithm.title}
 
 {inspect.getdoc(algorithm)}
@@ -58,7 +61,7 @@ def algorithm_page(name: str, algorithm: type[Algorithm]) -> str:
 
 ## Source
 
-`{source}`; what it does not say is in [what all algorithms share](base.md).
+This is `{source}`. The code that all algorithms share is on [a page of its own](base.md).
 
 ```{{literalinclude}} ../../{source}
 :language: python
@@ -77,6 +80,7 @@ BASE = """# What all algorithms share
 SHARED = {
     "messages.py": "What goes back and forth in a round, and what stays",
     "base.py": "The shape of an algorithm",
+    "personal.py": "A model for each client: trained along with the shared one, or fine-tuned from it",
     "local_steps.py": "Local steps of the global model",
     "parts.py": "Models of which a part is personal",
     "aggregation/base.py": "How updates are combined: the interface",
@@ -98,7 +102,10 @@ def base_page() -> str:
 
 def command_page() -> str:
     group = typer.main.get_command(commands)
-    parts = ["# Commands", "Every command answers `--help`; a mistake is one sentence and exit code 2."]
+    parts = [
+        "# Commands",
+        "Every command explains itself with `--help`. After a mistake it prints one sentence and exits with code 2.",
+    ]
     assert isinstance(group, click.Group)
     for name, command in _flat(group, "perinvfl"):
         arguments = [p for p in command.params if isinstance(p, click.Argument)]
@@ -107,8 +114,15 @@ def command_page() -> str:
         parts += [f"## {name}", inspect.cleandoc(command.help or ""), f"```\n{usage}\n```"]
         rows = [(p.human_readable_name, getattr(p, "help", "")) for p in arguments]
         rows += [(", ".join(p.opts), p.help or "") for p in options]
-        parts.append("\n".join(["| | |", "|---|---|", *(f"| `{key}` | {meaning} |" for key, meaning in rows)]))
+        parts.append(
+            "\n".join(["| | |", "|---|---|", *(f"| `{key}` | {_literal(meaning)} |" for key, meaning in rows)])
+        )
     return "\n\n".join(parts) + "\n"
+
+
+def _literal(text: str) -> str:
+    """Options and empty quotes as code: the page's typography would make one dash of two."""
+    return re.sub(r"(?<![\w`-])(--[a-z][\w-]*|\"\")(?!`)", r"`\1`", text)
 
 
 def _flat(group: click.Group, prefix: str) -> list[tuple[str, click.Command]]:
@@ -122,13 +136,14 @@ def _flat(group: click.Group, prefix: str) -> list[tuple[str, click.Command]]:
 def settings_page() -> str:
     parts = [
         "# Settings",
-        "What an experiment file may say. Algorithms have [pages of their own](algorithms/index.md).",
+        "All settings of an experiment file. Those of an algorithm are on [its own page](algorithms/index.md).",
     ]
     catalogue = read_catalogue()
     for section in catalogue.sections.values():
         parts += [f"## {section.title}", settings_table(section)]
     for name, benchmark in catalogue.benchmarks.items():
-        parts += [f'## [data] benchmark = "{name}"', f"{benchmark.title.capitalize()}.", settings_table(benchmark)]
+        table = f"<details><summary>Settings</summary>\n\n{settings_table(benchmark)}\n\n</details>"
+        parts += [f'## [data] benchmark = "{name}"', f"{benchmark.title.capitalize()}.", table]
     return "\n\n".join(parts) + "\n"
 
 
@@ -176,6 +191,8 @@ def list_pages(app: Sphinx, name: str, source: list[str]) -> None:
 
     A link to a file of the project that is no page, `[words](../FILE)`, is its words alone.
     """
+    if name.startswith("notebooks/"):
+        return  # JSON
     source[0] = re.sub(r"\[([^\]]+)\]\(\.\./[^)]+\)", r"\1", source[0])
     if name != "index":
         return

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from perinvfl.api import Round, Session, algorithm, from_arrays, load, resume, start
     from perinvfl.estimators import PersonalInvariantClassifier, PersonalInvariantRegressor
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "PersonalInvariantClassifier",
     "PersonalInvariantRegressor",

@@ -18,6 +18,7 @@ import numpy as np
 
 from perinvfl import api
 from perinvfl.algorithms import Algorithm, settings_of
+from perinvfl.core.extras import how_to_install
 from perinvfl.core.naming import name_of
 from perinvfl.data.own import readers
 from perinvfl.data.own.inputs import raw_inputs
@@ -34,7 +35,7 @@ try:
     from sklearn.utils.validation import validate_data
 except ImportError as error:
     raise UserError(
-        f"The estimators need scikit-learn 1.6 or later ({error}): pip install 'perinvfl[sklearn]'. "
+        f"The estimators need scikit-learn 1.6 or later ({error}): {how_to_install('sklearn')}. "
         "pf.from_arrays and pf.start train the same without it."
     ) from None
 

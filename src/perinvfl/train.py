@@ -2,7 +2,14 @@
 
 import sys
 
-from perinvfl.runs.train import main
+from perinvfl.core.importing import importing
+
+
+def main(arguments: list[str] | None = None) -> int:
+    with importing():
+        from perinvfl.runs.train import main as command
+    return command(arguments)
+
 
 if __name__ == "__main__":
     sys.exit(main())

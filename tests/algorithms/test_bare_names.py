@@ -9,6 +9,7 @@ from perinvfl.algorithms import ALGORITHMS
 from perinvfl.core import config
 from perinvfl.data.constant import constant_fit
 from perinvfl.data.registry import BENCHMARKS, build_federation
+from perinvfl.engine.evaluation import training_scores
 from perinvfl.engine.program_run import ProgramRun
 from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings
@@ -48,7 +49,7 @@ def learned(name: str, data: str, executor: Literal["vmap", "loop"]) -> Fit:
     run = ProgramRun(program_of(algorithm, training, ContextSettings()), [algorithm], {0: federation}, [0], model)
     while run.rounds_done < rounds:
         run.round()
-    return Fit(float(run.simulation.training_scores().mean()), constant_fit(federation), regression=False)
+    return Fit(float(training_scores(run.simulation).mean()), constant_fit(federation), regression=False)
 
 
 @pytest.mark.parametrize("data", ["digits", "table"])

@@ -67,7 +67,8 @@ def simulate(algorithm: Algorithm, model: ModelSettings, executor: Any, rounds: 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_fedbn_equals_the_reference(executor: Any) -> None:
     algorithm = FedBN(learning_rate=0.2, local_steps=2, l2=0.01)
-    start = {n: leaf[0] for n, leaf in simulate(algorithm, MODEL, executor, 0).server.params.items()}
+    begun = simulate(algorithm, MODEL, executor, 0)
+    start = {n: leaf[0, 0] for n, leaf in begun.personal_models(everyone(begun)).items()}
     simulation = simulate(algorithm, MODEL, executor, 4)
     models = simulation.personal_models(everyone(simulation))
     for i, expected in enumerate(slow_fedbn(simulation, start, 4)):

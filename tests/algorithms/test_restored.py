@@ -1,10 +1,13 @@
 """Going on from a saved state, with states at rest in memory and on disk."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from perinvfl.core import tree
+from perinvfl.engine.evaluation import predict_tests, training_scores
 from perinvfl.engine.simulation import Simulation
 from perinvfl.errors import UserError
 from tests.algorithms.small_runs import ALL, EXECUTORS, STORES, final, personal, same_bits, simulate, with_optimizer
@@ -125,3 +128,34 @@ def test_states_at_rest_on_disk_change_nothing(name: str, executor: str, tmp_pat
 def test_disk_without_a_folder_is_refused() -> None:
     with pytest.raises(UserError, match="folder"):
         simulate(ALL["perinvfl_irm"], at_rest="disk")
+
+
+def test_a_sample_of_the_clients_is_scored_as_among_all() -> None:
+    for executor in EXECUTORS:
+        given: dict[str, Any] = {"fraction": 0.5, "batch_size": 6}
+        everyone, some = (simulate(ALL["perinvfl_irm"], 3, executor, evaluate_clients=n, **given) for n in (0, 2))
+        ids = some.tested_clients[0]
+        assert len(ids) == 2 < everyone.clients and some.samples_clients and not everyone.samples_clients
+        for kind, cases in everyone.evaluate().items():
+            for case, row in cases.items():
+                torch.testing.assert_close(some.evaluate()[kind][case], row[:, ids], equal_nan=True)
+        torch.testing.assert_close(training_scores(some), training_scores(everyone)[:, ids])
+        for kind, cases in predict_tests(everyone).items():
+            for case, outputs in cases.items():
+                torch.testing.assert_close(predict_tests(some)[kind][case], outputs[:, ids])
+
+
+def test_checkpoints_from_before_hold_the_places_themselves(tmp_path: Path) -> None:
+    """A checkpoint holds one bit for each client that sits out; older ones a list of those that had taken part."""
+    given: dict[str, Any] = {"fraction": 0.5, "at_rest": "disk", "batch_size": 6, "folder": tmp_path}
+    simulation = simulate(ALL["perinvfl_irm"], 2, "loop", **given)
+    simulation.store.settle()
+    simulation.round()
+    saved = simulation.state()
+    settled = simulation.store.settled.clone()  # type: ignore[union-attr]
+    assert settled.any() and saved["settled"].dtype == torch.uint8 and len(saved["settled"]) == -(-len(settled) // 8)
+    for key in ("new", "old"):
+        again = simulate(ALL["perinvfl_irm"], 0, "loop", **given)
+        again.restore(saved if key == "new" else {**saved, "settled": settled.nonzero().flatten()})
+        mine, theirs = (tree.leaves(run.states_of(run.everyone)) for run in (again, simulation))
+        assert mine and all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True)), key

@@ -12,6 +12,7 @@ from perinvfl.audit import linear, words
 from perinvfl.audit.habits import odd_value
 from perinvfl.audit.verdicts import weakest
 from perinvfl.audit.without import CONTEXTS, HELD_OUT, ROWS, SITES
+from perinvfl.core.naming import with_and
 from perinvfl.errors import UserError
 from tests.audit.made_tables import advice_of, audited, made_csv, planted_csv, reason_of
 
@@ -29,7 +30,7 @@ def test_a_planted_shortcut_is_to_be_dropped_and_nothing_else(settings: dict[str
     # It helps as long as it holds; of three that name the class, two are enough.
     assert shortcut.changes[ROWS].worse or audit.task == "multiclass"
     assert audit.task == "multiclass" or "The price" in words.price(shortcut)
-    assert words.headline(audit) == f"Drop {words.listed(dropped)}. Keep the other 6 columns."
+    assert words.headline(audit) == f"Drop {with_and(dropped)}. Keep the other 6 columns."
     assert f'ignore = ["{dropped[0]}"' in words.experiment(audit)
 
 
@@ -45,7 +46,7 @@ def test_a_shortcut_that_is_equally_strong_everywhere_is_said_to_be_beyond_the_d
     audit = audited(planted_csv(tmp_path / "t.csv", p_train=((0.9, 0.9),) * 4))
     assert advice_of(audit)["x7"] == "keep" and reason_of(audit, "x7") == "steady and strong"
     told = words.why(audit, next(column for column in audit.columns if column.name == "x7"))
-    assert "cannot be told from these data" in told and "A context in which it breaks would tell" in told
+    assert "cannot be seen in these data" in told and "A context in which it breaks would show it" in told
     assert any("equally strong everywhere" in line for line in words.limits(audit))
 
 

@@ -1,9 +1,6 @@
 """`perinvfl audit` as typed: the answer in the terminal, the numbers, and the page in a real browser."""
 
 import json
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,24 +8,17 @@ from playwright.sync_api import Browser
 
 from perinvfl.cli import call
 from tests.audit.made_tables import planted_csv
-from tests.browser import CONTRAST, chromium, opened
+from tests.browser import CONTRAST, opened
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def audited(made_sites: Path) -> Path:
     """The made-up hospitals, their last year held out."""
-    folder = tmp_path_factory.mktemp("audit")
-    subprocess.run([sys.executable, ROOT / "examples/make_sites.py", folder / "sites.csv"], check=True)
+    folder = made_sites.parent
     asked = ["--label", "ill", "--client", "hospital", "--context", "year", "--held-out", "2023"]
-    assert call(["audit", str(folder / "sites.csv"), *asked, "--out", str(folder / "out")]) == 0
+    assert call(["audit", str(made_sites), *asked, "--out", str(folder / "out")]) == 0
     return folder / "out"
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from perinvfl.cli import call
+from perinvfl.core.extras import how_to_install
 from tests.commands import command, environment, perinvfl, start, tiny_file, until, untimed
 
 SECOND = '\n[[algorithm]]\nname = "fedavg"\nlearning_rate = 0.1\n'
@@ -191,4 +192,4 @@ def test_without_an_extra_one_sentence_says_what_to_install(tmp_path: Path) -> N
     *said, rest = done.stderr.split("then\n")
     assert rest == "" and len(said) == 4
     for sentence, extra in zip(said, ("track", "track", "export", "export"), strict=True):
-        assert f"pip install 'perinvfl[{extra}]'" in sentence and sentence.count("\n") == 1
+        assert how_to_install(extra) in sentence and sentence.count("\n") == 1

@@ -69,6 +69,7 @@ def test_a_mistake_is_one_sentence(name: str, tmp_path: Path, capsys: pytest.Cap
         (None, "does not exist"),
         ("seeds = [", "is not a TOML file"),
         ('[data]\nbenchmark = "random"', "algorithm is missing"),
+        ('algorithm = "fedavg"\n[data]\nbenchmark = "random"', "write [[algorithm]]"),
         ('[[algorithm]]\nname = "fedavg"', "data.benchmark is missing"),
         ('[data]\nbenchmark = "random"\n[[algorithm]]\nname = "fedavgg"', "did you mean fedavg?"),
         ('data.benchmark = "random"\n[[algorithm]]\nname = "alone"\nserver_learning_rate = 1', "means nothing"),

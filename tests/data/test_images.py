@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from perinvfl.data.benchmarks.birds import BirdSettings
+from perinvfl.data.benchmarks.bird_settings import BirdSettings
 from perinvfl.data.images import EDGE, GREY, RADII, Augmentation, augmented, in_middle, without_middle
 from perinvfl.errors import UserError
 

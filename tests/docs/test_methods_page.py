@@ -9,10 +9,11 @@ import torch
 
 from perinvfl.algorithms import ALGORITHMS
 from perinvfl.algorithms.base import Algorithm
+from perinvfl.algorithms.parts import PartlyPersonal, names_of
 from perinvfl.engine.simulation import Simulation
 from perinvfl.learning.problem import autograd_gradient
 from perinvfl.learning.training import Training
-from perinvfl.models import ModelSettings
+from perinvfl.models import ModelSettings, resnet18
 from tests.algorithms.small_runs import client_view, small_federation
 from tests.commands import ROOT
 
@@ -24,6 +25,7 @@ HEADS = {
     "pooled": "All data in one place",
 }
 FEDERATED = [name for name, algorithm in ALGORITHMS.items() if not algorithm.pooled]
+SENT = {"head": "its features", "features": "its head", "norms": "all but the norms"}  # by what is personal
 STEPS = {"local_steps": 2, "personal_steps": 3, "weight_steps": 5}
 
 
@@ -55,11 +57,17 @@ def test_pooled_methods_take_all_data() -> None:
 @pytest.mark.parametrize("name", FEDERATED)
 def test_traffic_and_what_the_server_needs(name: str) -> None:
     algorithm, row = ALGORITHMS[name](), rows()[name]
-    params = {"body": torch.zeros(100, 100), "head": torch.zeros(2, 10)}
-    down = algorithm.broadcast(algorithm.init_server(params, 3), torch.arange(3))
-    up = algorithm.start_control(params)
-    beside = [sum(leaf.numel() for leaf in sent.values()) / 10_020 for sent in (down.control, up)]
-    assert [int(cell) for cell in row[2:4]] == [1 + round(share) for share in beside]
+    model = resnet18(2, norm="group", width=2, stem="small")
+    params = model.init(torch.Generator())
+    down = algorithm.broadcast(algorithm.init_server(algorithm.shared_part(model, params), 3), torch.arange(3))
+    if isinstance(algorithm, PartlyPersonal):
+        assert row[2] == row[3] == SENT[algorithm.personal_part] and not down.control
+        assert set(down.params) == set(params) - names_of(model, algorithm.personal_part, params)
+    else:
+        up = algorithm.start_control(params)
+        sent = [sum(leaf.numel() for leaf in each.values()) for each in (params, down.control, up)]
+        assert list(down.params) == list(params)
+        assert [int(cell) for cell in row[2:4]] == [1 + round(beside / sent[0]) for beside in sent[1:]]
     assert (row[5] == "with consent") == algorithm.sees_risks() and not algorithm.sees_updates()
     assert (row[4] == "each risk") == algorithm.sees_risks()
     kept = algorithm.init_client(params, 2)

@@ -52,7 +52,7 @@ def sites(trial: Trial) -> list[str]:
 def deploy(
     trial: Trial, folder: Path, settings: DeploymentSettings = SETTINGS, transport: InProcess | None = None
 ) -> Rounds:
-    transport = transport or InProcess(folder, trial.data.clients)
+    transport = transport or InProcess(folder, trial.data.clients, allow=",".join(trial.sources))
     rounds = Rounds(trial, settings, sites(trial), transport, folder / "runs", Progress())
     rounds.run(resume=False)
     return rounds

@@ -13,7 +13,11 @@ class InProcess:
     """A `Transport` whose sites answer at once. `meddle` may change, drop (None) or refuse an answer on its way."""
 
     def __init__(
-        self, folder: Path, clients: int, meddle: Callable[[str, int, int, Answer], Answer | None] | None = None
+        self,
+        folder: Path,
+        clients: int,
+        meddle: Callable[[str, int, int, Answer], Answer | None] | None = None,
+        allow: str = "",
     ) -> None:
         set_task_identity(run_id=1, node_id=1, task_id=1)  # as in a ServerApp's process
         self.meddle = meddle
@@ -23,7 +27,7 @@ class InProcess:
             Context(
                 run_id=1,
                 node_id=100 + client,
-                node_config={"client": client, "folder": str(folder / f"site-{client}")},
+                node_config={"client": client, "folder": str(folder / f"site-{client}"), "allow": allow},
                 state=RecordDict(),
                 run_config={},
             )

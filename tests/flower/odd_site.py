@@ -123,7 +123,7 @@ def main(folder: Path, behaviour: Path, sent: Path) -> None:
     torch.set_num_threads(1)
     record_into(sent)
     site = layout.open_site(folder)
-    own_code = {"code": str(Path(__file__).parents[2] / "examples")}
+    own_code = {"code": str(Path(__file__).parents[2] / "examples"), "allow": "new_algorithm:FadingProx"}
     site_process.Node(
         site, own_code, partial(oddly, behaviour), lambda line: print(line, flush=True), poll=0.15
     ).serve()

@@ -49,3 +49,10 @@ def rounds_done(federation: Processes, file: Path) -> int:
     """Of the only run of an experiment, from its checkpoint."""
     found = list((federation.folder / "server" / "runs" / file.stem).glob("*/server.pt"))
     return int(checkpoint.load(found[0])["server.round"]) if found else -1
+
+
+def progress_of(federation: Processes, file: Path) -> tuple[int, int]:
+    """The phase and the rounds done in it, of the only run of an experiment."""
+    found = list((federation.folder / "server" / "runs" / file.stem).glob("*/server.pt"))
+    saved = checkpoint.load(found[0]) if found else None
+    return (-1, -1) if saved is None else (int(saved["phase"]), int(saved["server.round"]))

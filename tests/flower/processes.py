@@ -7,15 +7,15 @@ already there (`tests/warm.py`).
 import json
 import os
 import signal
-import socket
 import subprocess
 from pathlib import Path
 
-from tests.commands import ROOT, command, environment, perinvfl, until
+from tests.commands import ROOT, command, environment, free_port, perinvfl, until
 from tests.warm import Started, Warm
 
 SITES = ("a", "b", "c", "d")
 ODD = "d"
+OWN = "new_algorithm:FadingProx"  # the only code beside the package that sites allow
 FRESH = ("up", "a")  # when they start for the first time
 HERE = Path(__file__).parent
 IMPORTED = (
@@ -54,12 +54,6 @@ warmup_rounds = 2
 """
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 class Processes:
     def __init__(self, root: Path) -> None:
         self.root, self.folder, self.port = root, root / "fed", free_port()
@@ -87,16 +81,20 @@ class Processes:
         self.started.add(name)
         if name == "up":
             (self.folder / "server" / "control.key").unlink(missing_ok=True)
-            line: tuple[object, ...] = ("federation", "up", self.folder, "--bind", "127.0.0.1")
-        elif name == ODD:
-            line = (HERE / "odd_site.py", self.site(name), self.behaviour, self.sent)
-        else:
-            line = ("federation", "join", self.site(name), "--poll", "0.15", "--code", ROOT / "examples")
+        line = self.line(name)
         if again or name not in FRESH:
             self.running[name] = self.warm.start(log, *line)
         else:
             with open(log, "ab") as file:
                 self.running[name] = subprocess.Popen(command(*line), stdout=file, stderr=file, env=self.environment())
+
+    def line(self, name: str) -> tuple[object, ...]:
+        """The command that a process is started with."""
+        if name == "up":
+            return ("federation", "up", self.folder, "--bind", "127.0.0.1")
+        if name == ODD:
+            return (HERE / "odd_site.py", self.site(name), self.behaviour, self.sent)
+        return ("federation", "join", self.site(name), "--poll", "0.15", "--code", ROOT / "examples", "--allow", OWN)
 
     def environment(self) -> dict[str, str]:
         path = os.pathsep.join([str(HERE / "watched"), str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)

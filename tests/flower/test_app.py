@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,19 +18,20 @@ from perinvfl.core import checkpoint, tree
 from perinvfl.engine.simulation import Simulation
 from perinvfl.runs.experiment import read_experiment
 from perinvfl.runs.records import read_run
-from tests.commands import ROOT, environment, until
-from tests.flower.processes import free_port
+from tests.commands import ROOT, environment, free_port, until
 
 BIN = Path(sys.executable).parent
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A copy of the app with as little to do as possible."""
-    shutil.copytree(ROOT / "apps" / "flower", tmp_path / "app")
-    file = tmp_path / "app" / "experiment.toml"
-    file.write_text(file.read_text().replace("clients = 4", "clients = 2").replace("rounds = 3", "rounds = 2"))
-    return tmp_path
+def place() -> Iterator[Path]:
+    """A copy of the app with as little to do as possible; in a folder of a short name, as the sockets of Ray need."""
+    with tempfile.TemporaryDirectory(prefix="app-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        shutil.copytree(ROOT / "apps" / "flower", folder / "app")
+        file = folder / "app" / "experiment.toml"
+        file.write_text(file.read_text().replace("clients = 4", "clients = 2").replace("rounds = 3", "rounds = 2"))
+        yield folder
 
 
 def settings(place: Path) -> dict[str, str]:
@@ -41,6 +43,7 @@ def settings(place: Path) -> dict[str, str]:
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "RAY_TMPDIR": str(place),  # where no other Ray on this machine is
     }
 
 
@@ -82,11 +85,17 @@ def run(place: Path, *more: str) -> None:
     line = [str(BIN / "flwr"), "run", str(place / "app"), "here", "--run-config", config, *more]
     done = subprocess.run(line, capture_output=True, text=True, env=settings(place), cwd=place)
     assert done.returncode == 0, done.stdout + done.stderr
-    ends = time.monotonic() + 240
+    ends = time.monotonic() + 600  # Flower begins a process for every message, each of which imports torch
     while not any((found := read_run(path.parent)) and found.finished for path in out.rglob("events.jsonl")):
-        logs = "\n".join(path.read_text()[-3000:] for path in place.glob("*.log"))
+        logs = _logs(place)
         assert time.monotonic() < ends and "raised an exception" not in logs, logs
         time.sleep(0.2)
+
+
+def _logs(place: Path) -> str:
+    """The ends of what the processes wrote, Ray's among them."""
+    paths = [*place.glob("*.log"), *place.glob("ray/session_2*/logs/*.*")]
+    return "\n".join(f"{path.name}:\n{path.read_text(errors='replace')[-3000:]}" for path in paths)
 
 
 def assert_as_simulated(place: Path) -> None:

@@ -21,7 +21,7 @@ from perinvfl.errors import UserError
 from perinvfl.flower.server_run import AGREEMENT
 from perinvfl.flower.server_state import CHECKPOINT as SERVER
 from perinvfl.flower.settings import DeploymentSettings
-from perinvfl.flower.site import load_own
+from perinvfl.flower.site import OwnCode, load_own
 from perinvfl.flower.words import decode_sums, encode_sums
 from perinvfl.runs.experiment import build_experiment
 from perinvfl.runs.records import CHECKPOINT, read_run
@@ -95,7 +95,7 @@ def test_a_site_sees_its_rows_as_on_one_machine(tmp_path: Path) -> None:
     whole = build_federation("file", alone.data, alone.seed)
     for client in range(3):
         text = json.dumps([trial.asked(), client, 2, {}, json.loads((rounds.folder / AGREEMENT).read_text())["fitted"]])
-        own, share = load_own(tmp_path / f"h{client}.csv", text, None), whole.share_of(client)
+        own, share = load_own(tmp_path / f"h{client}.csv", text, OwnCode()), whole.share_of(client)
         assert own.schema.encodings == share.schema.encodings and own.schema.mean == share.schema.mean
         for one, other in ((own.train, share.train), (own.tests["2022"], share.tests["2022"])):
             assert all(torch.equal(*parts) for parts in zip(one, other, strict=True))

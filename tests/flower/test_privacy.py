@@ -1,5 +1,6 @@
 """Differential privacy: what is added, and that the ε reported is the ε spent."""
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -12,10 +13,12 @@ from perinvfl.core import tree
 from perinvfl.errors import UserError
 from perinvfl.flower import privacy
 from perinvfl.flower.settings import DeploymentSettings, check_deployment
+from perinvfl.flower.site import Site
 from perinvfl.flower.transport import Answer
 from perinvfl.runs.records import read_events
 from tests.flower.deployed import deploy, trial_of
 from tests.flower.inprocess import InProcess
+from tests.flower.site_rounds import assignment, model
 
 PRIVATE = DeploymentSettings(patience=1.0, noise_multiplier=2.0, noise_clip=0.5)
 
@@ -104,6 +107,32 @@ def test_asked_again_for_a_round_a_site_gives_the_same_noise(tmp_path: Path) -> 
     assert len(answers) == 2 and answers[0] == answers[1]
     assert rounds.books.uploads == [2, 2, 2, 2]  # counted all the same: the ε reported is never below the spent one
     assert (tmp_path / "site-0" / "noise.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_another_question_of_the_same_round_has_noise_of_its_own(tmp_path: Path) -> None:
+    """Else a server that asks twice, with two models, would have the difference of two updates without any noise."""
+    site, plain = Site(tmp_path / "noised"), Site(tmp_path / "plain")
+    asked = dataclasses.replace(assignment(0, -1), noise=(5.0, 100.0), tell_risk=False)
+    noise = []
+    for seed in (1, 2, 1):
+        noised, update = site.train(asked, model(seed)).update, plain.train(assignment(0, -1), model(seed)).update
+        noise.append(torch.cat([(noised[name] - update[name]).flatten() for name in update]))
+    first, second, again = noise
+    assert torch.equal(first, again), "the same question has the same answer"
+    assert 250 < float(first.std()) < 1000 and 250 < float((first - second).std() / math.sqrt(2)) < 1000
+    other = dataclasses.replace(asked, asked=trial_of("perinvfl", weights="samples").asked())
+    third = site.train(other, model(1)).update
+    assert not torch.equal(first, torch.cat([(third[name] - update[name]).flatten() for name in update]))
+
+
+def test_a_run_that_lost_its_checkpoint_counts_what_it_asked_for_before(tmp_path: Path) -> None:
+    trial = trial_of("fedavg", rounds=2)
+    first = deploy(trial, tmp_path, PRIVATE)
+    for name in ("server.pt", "events.jsonl", "finished.json", "scores.json"):
+        (first.folder / name).unlink(missing_ok=True)
+    again = deploy(trial, tmp_path, PRIVATE)
+    assert first.books.uploads == [2] * 4 and again.books.uploads == [4] * 4
+    assert again.agreement.run != first.agreement.run, "its noise is drawn anew"
 
 
 def test_what_cannot_be_private_is_refused() -> None:

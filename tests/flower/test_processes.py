@@ -25,7 +25,7 @@ from tests.flower.deployed import (
     simulated_state,
     simulation_of,
 )
-from tests.flower.process_files import assert_as_simulated, folder_of, server_state, site_state
+from tests.flower.process_files import assert_as_simulated, folder_of, progress_of, server_state, site_state
 from tests.flower.processes import ODD, SITES, Processes
 
 # What holds ----------------------------------------------------------------------------------------------------------
@@ -144,13 +144,6 @@ def test_the_recommended_method_deployed_with_kills_in_every_phase(federation: P
     assert_equal(server, {name: saved[name][0] for name in server})
     for client, site in enumerate(SITES):
         assert_equal(site_state(federation, site, folder), simulated_state(saved, trial, client))
-
-
-def progress_of(federation: Processes, file: Path) -> tuple[int, int]:
-    """The phase and the rounds done in it, of the only run of an experiment."""
-    found = list((federation.folder / "server" / "runs" / file.stem).glob("*/server.pt"))
-    saved = checkpoint.load(found[0]) if found else None
-    return (-1, -1) if saved is None else (int(saved["phase"]), int(saved["server.round"]))
 
 
 @pytest.mark.parametrize("method", ["plain", "recommended"])

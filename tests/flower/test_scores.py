@@ -108,7 +108,7 @@ def spoiled(**changes: Any) -> dict[str, Any]:
     [
         ([], "does not tell its scores"),
         ({"chosen": 1, "cases": {}}, "does not tell its scores"),
-        ({"chosen": True, "cases": {"other": {}}}, "test cases that there are not"),
+        ({"chosen": True, "cases": {"other": {}}}, "test cases that do not exist"),
         (spoiled(samples=5), "has 5 rows"),
         (spoiled(samples=20.0), "has 20.0 rows"),
         (spoiled(counts=[19, 1]), "counts of t that cannot be"),
@@ -117,7 +117,7 @@ def spoiled(**changes: Any) -> dict[str, Any]:
         (spoiled(scores={"brier": -0.1}), "has -0.1 as the brier of t"),
         (spoiled(scores={"accuracy": float("nan")}), "has nan as the accuracy of t"),
         (spoiled(scores={"accuracy": True}), "has True as the accuracy of t"),
-        (spoiled(scores={"notes": "all my rows"}), "does not tell every score of t"),
+        (spoiled(scores={"notes": "all my rows"}), "does not send every score of t"),
     ],
 )
 def test_nonsense_is_refused(told: Any, says: str) -> None:

@@ -15,6 +15,7 @@ from perinvfl.flower.transport import Answer
 from perinvfl.runs.experiment import build_experiment
 from perinvfl.runs.progress import Progress
 from perinvfl.runs.records import read_events
+from tests.commands import child
 from tests.flower.deployed import SETTINGS, assert_equal, deploy, plain, site_state, sites, trial_of
 from tests.flower.inprocess import InProcess
 
@@ -104,6 +105,13 @@ def test_server_and_sites_stopped_in_every_phase_resume_to_the_same_bits(tmp_pat
         assert_equal(site_state(rounds, folder, client), site_state(whole, tmp_path / "whole", client))
     ended, expected = (read_events(run.folder / "events.jsonl") for run in (rounds, whole))
     assert plain(ended) == plain(expected)
+
+
+def test_killed_in_a_write_and_again_while_it_resumes(tmp_path: Path) -> None:
+    """Server and sites at once, with noise: the same bits, so the same noise."""
+    done = child(Path(__file__).parents[1] / "killed_twice.py", "server", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.splitlines()[-1]) >= 16
 
 
 def test_minimum_replies_and_patience(tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ from perinvfl.data.federation import Federation
 from perinvfl.data.own.files import FileSettings
 from perinvfl.data.registry import build_federation
 from perinvfl.errors import UserError
-from perinvfl.flower.site_data import load_site_data, read_own_arrays
+from perinvfl.flower.assignment import NEVER, Assignment
+from perinvfl.flower.site import Site
+from perinvfl.flower.site_data import UnusableData, load_site_data, read_own_arrays
 from perinvfl.runs.experiment import build_experiment
 from tests.flower.deployed import deploy
 from tests.flower.inprocess import InProcess
@@ -148,3 +150,19 @@ def test_what_is_wrong_with_a_row_is_told_to_the_site_alone(tmp_path: Path, caps
         deploy(build_experiment(table).trials[0], tmp_path, transport=post)
     assert "Doe" not in str(refused.value)
     assert 'line 20, column "x": "Jane Doe" is not a number' in capsys.readouterr().err
+
+
+def test_so_it_is_with_a_file_that_the_experiment_names(tmp_path: Path) -> None:
+    path, rows = tmp_path / "all.csv", "1,0,a,one\n2,1,b,one\n1,0,a,two\n2,1,b,two\n" * 9
+    columns = {"label": "label", "client": "client", "context": "context"}
+    table = {
+        "data": {"benchmark": "file", "path": str(path), **columns},
+        "training": {"rounds": 1},
+        "algorithm": {"name": "fedavg"},
+    }
+    path.write_text(f"x,label,context,client\n{rows}")
+    asked = build_experiment(table).trials[0].asked()
+    asked["data"].pop("checksum", None)  # a server need not know the file
+    path.write_text(f"x,label,context,client\n{rows}Jane Doe,1,b,two\n")
+    with pytest.raises(UnusableData, match='"Jane Doe" is not a number'):
+        Site(tmp_path).describe(Assignment("none", asked, 0, 2, 0, 0, 0, 0, NEVER), scores=False)

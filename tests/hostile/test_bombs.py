@@ -240,3 +240,15 @@ def test_a_description_that_asks_for_a_huge_model(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not those of the model"):
         read_model(path)
     assert peak() < before + 200_000
+
+
+def test_data_that_outgrow_the_memory_while_they_are_made(tmp_path: Path) -> None:
+    """Found by fuzzing: the samples themselves would fit, but not what they are made from."""
+    file = tmp_path / "large.toml"
+    file.write_text(
+        '[data]\nbenchmark = "structural"\nclients = 3\nsamples = 1_500_000\n[[algorithm]]\nname = "fedavg"\n'
+    )
+    done = told(file, "run", "--out", tmp_path / "runs")
+    check_refusal(
+        done.returncode, done.stdout, done.stderr, "structural makes by these settings would need more memory"
+    )

@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 import pytest
 
 from perinvfl.cli import call
+from perinvfl.core.extras import how_to_install
 from perinvfl.plots import charts, figure_data, files
 from perinvfl.results.paper import CASES, TABLES
 from perinvfl.results.render import as_json
@@ -204,5 +205,5 @@ sys.exit(call(sys.argv[1:]))
 def test_without_the_extra_one_sentence_says_what_to_install(finished: Path) -> None:
     done = subprocess.run([sys.executable, "-c", BLOCK, "plot", str(finished)], capture_output=True, text=True)
     assert done.returncode == 2
-    assert "pip install 'perinvfl[plot]'" in done.stderr and done.stderr.count("\n") == 1
+    assert how_to_install("plot") in done.stderr and done.stderr.count("\n") == 1
     assert not (finished / "figures").exists()

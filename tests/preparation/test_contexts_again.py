@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from perinvfl.algorithms import IRM, PerInvFL
+from perinvfl.algorithms import IRM, Alone, FedPer, PerInvFL
 from perinvfl.core import checkpoint
 from perinvfl.engine.program_run import ProgramRun
+from perinvfl.errors import UserError
 from perinvfl.learning.training import Training
 from perinvfl.preparation.program import program_of
 from perinvfl.runs.experiment import read_experiment
@@ -54,6 +55,12 @@ def test_contexts_are_inferred_again_from_the_global_model_of_the_time(executor:
     assert not torch.equal(simulation.data.context, begun)  # else nothing was inferred again
     assert not torch.equal(simulation.data.context[0], simulation.data.context[1])  # each trial has its own
     assert torch.equal(plain.train.context, small().train.context)  # untouched
+
+
+def test_no_contexts_by_a_global_model_that_is_not_there() -> None:
+    for algorithm in (FedPer(), Alone()):
+        with pytest.raises(UserError, match=f"{algorithm.title} has none"):
+            program_of(algorithm, Training(), using("discount", every=3))
 
 
 @pytest.mark.parametrize("use", ["balance", "discount"])

@@ -57,6 +57,29 @@ def test_the_log_odds_of_several_classes_are_counted(samples: list[tuple[int, in
         assert got[said].tolist() == pytest.approx(expected, abs=1e-5)
 
 
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 7)), min_size=1, max_size=30))
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_the_log_odds_of_more_answers_than_classes_are_counted(samples: list[tuple[int, int]]) -> None:
+    y, said = (torch.tensor(column) for column in zip(*samples, strict=True))
+    context = split_context(torch.zeros_like(y), error(said, y, 8), 8)
+    assert torch.equal(reference_answer(y, context, 8), said)
+    got = shortcut_log_odds(y.double(), context, answers=8)
+    share = (int(y.sum()) + 1) / (len(samples) + 2)
+    for answer in range(8):
+        ones, zeros = (sum(pair == (label, answer) for pair in samples) for label in (1, 0))
+        odds = (ones + 2 * share) / (zeros + 2 * (1 - share))
+        before = (int(y.sum()) + 2 * share) / (len(samples) - int(y.sum()) + 2 * (1 - share))
+        assert float(got[answer]) == pytest.approx(math.log(odds / before), abs=1e-9)
+
+
+@pytest.mark.parametrize("answers", [2, 8])
+def test_answers_that_are_all_alike_say_nothing_to_the_last_bit(answers: int) -> None:
+    y = (torch.rand(50, generator=generator(0, "labels")) < 0.2).float()
+    context = split_context(torch.zeros(50, dtype=torch.long), error(torch.zeros(50).long(), y, answers), answers)
+    offset = known(y, context, True, False, 2, answers).offset(y, context)
+    assert offset is not None and offset.abs().max() == 0
+
+
 def test_several_classes_of_which_there_are_two_are_as_a_binary_label() -> None:
     source = generator(0, "two classes")
     y, said = torch.randint(2, (2, 40), generator=source)

@@ -3,11 +3,11 @@
 import csv
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
 from perinvfl.cli import call
@@ -16,18 +16,12 @@ from perinvfl.results.render import as_json
 from perinvfl.results.table import make_table
 from perinvfl.runs.event_log import Writer
 from perinvfl.runs.records import find_runs, read_events
-from tests.browser import CONTRAST, chromium, opened
+from tests.browser import CONTRAST, opened
 from tests.commands import tiny_file
 from tests.planted import SITES, planted_file
 
 SECOND = '\n[[algorithm]]\nname = "fedavg"\nlearning_rate = 0.1\n'
 THREE = '["0.1", "0.3", "0.5", "0.9"]'
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +62,15 @@ def cells(page: Page, table: str) -> dict[str, list[str]]:
         row.locator("th").inner_text(): [cell.split(" ")[0] for cell in row.locator("td").all_inner_texts()]
         for row in rows.all()
     }
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("made", ["report", "diagnosed"])
+def test_axe_finds_no_error(browser: Browser, made: str, scheme: str, request: pytest.FixtureRequest) -> None:
+    with opened(browser, request.getfixturevalue(made), color_scheme=scheme) as page:
+        page.evaluate("document.querySelectorAll('details').forEach((part) => part.open = true)")
+        found = Axe().run(page).response["violations"]
+    assert not [(fault["id"], fault["nodes"][0]["html"]) for fault in found]
 
 
 def test_the_numbers_are_the_tables(browser: Browser, report: Path, runs: Path) -> None:

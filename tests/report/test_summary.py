@@ -1,9 +1,6 @@
 """The first screen of a report on own data: whether to use the models, which, and how good they are."""
 
 import re
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,7 @@ from perinvfl.runs.predictions import PREDICTIONS
 from perinvfl.runs.records import find_runs
 from perinvfl.scoring.run_scores import run_scores
 from tests.audit.made_tables import planted_csv
-from tests.browser import CONTRAST, chromium, opened
+from tests.browser import CONTRAST, opened
 
 ROOT = Path(__file__).parents[2]
 FILE = """
@@ -50,29 +47,16 @@ def reported(
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def hospitals(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("hospitals")
-    subprocess.run([sys.executable, ROOT / "examples/make_sites.py", folder / "sites.csv"], check=True)
-    return folder / "sites.csv"
-
-
-@pytest.fixture(scope="module")
-def good(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def good(made_sites: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("good")
     methods, held_out = FEDAVG + RECOMMENDED, "test_contexts = [2023]"
-    return reported(folder, hospitals, methods, "hospital", data=held_out, rounds=60, seeds="[0, 1]")
+    return reported(folder, made_sites, methods, "hospital", data=held_out, rounds=60, seeds="[0, 1]")
 
 
 @pytest.fixture(scope="module")
-def bad(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bad(made_sites: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bad")
-    return reported(folder, hospitals, FEDAVG, "hospital", data="test_contexts = [2023]", rounds=60)
+    return reported(folder, made_sites, FEDAVG, "hospital", data="test_contexts = [2023]", rounds=60)
 
 
 def first_line(page: Page) -> str:
@@ -175,8 +159,8 @@ def test_other_tasks_and_one_context(settings: dict[str, object], browser: Brows
         assert "Columns left out: year." in text or "ignored" not in find_runs(tmp_path / "own")[0].notes
 
 
-def test_runs_without_predictions_still_have_a_report(browser: Browser, hospitals: Path, tmp_path: Path) -> None:
-    page_of = reported(tmp_path, hospitals, FEDAVG, "hospital", rounds=20)
+def test_runs_without_predictions_still_have_a_report(browser: Browser, made_sites: Path, tmp_path: Path) -> None:
+    page_of = reported(tmp_path, made_sites, FEDAVG, "hospital", rounds=20)
     (run,) = find_runs(tmp_path / "own")
     (run.folder / PREDICTIONS).unlink()
     assert call(["report", str(tmp_path / "own"), "-o", str(page_of)]) == 0

@@ -9,6 +9,7 @@ from perinvfl.reproduce import stages
 from perinvfl.results.search_records import CHOSEN, SearchRecords
 from perinvfl.results.selection import LEAVE_ONE_CLIENT_OUT, ORACLE, RULES
 from perinvfl.results.table import published_table
+from perinvfl.runs.batches import Dispatcher
 from perinvfl.runs.event_log import Writer
 from perinvfl.runs.experiment import Experiment, read_experiment
 from perinvfl.runs.facts import FORMAT, Effort, Facts, Purpose
@@ -21,9 +22,11 @@ HONEST = RULES["worst-inferred-context"]
 FIELDS = frozenset(Facts("", None, 0, "", None).as_fields())
 
 
-def train_as_format_2(experiment: Experiment, out: Path, watch: Progress, most_together: int = 1) -> list[Path]:
+def train_as_format_2(
+    experiment: Experiment, out: Path, watch: Progress, most_together: int, dispatcher: Dispatcher
+) -> list[Path]:
     """Train, and have every record tell the facts of its trial."""
-    folders = train(experiment, out, watch, most_together)
+    folders = train(experiment, out, watch, most_together, dispatcher)
     for trial, folder in zip(experiment.trials, folders, strict=True):
         run = read_run(folder)
         assert run is not None

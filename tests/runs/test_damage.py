@@ -47,7 +47,7 @@ def stopped(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) ->
         patch.setattr("perinvfl.runs.group.CHECKPOINT_SHARE", 0.0)
 
         class Stop(StopAt):
-            def evaluated(self, trials, rounds_done, mean):  # type: ignore[no-untyped-def]
+            def evaluated(self, trials, rounds_done, mean, task):  # type: ignore[no-untyped-def]
                 if rounds_done == STOPPED:
                     raise KeyboardInterrupt
 

@@ -20,7 +20,7 @@ def test_the_answers_of_the_reference_by_context() -> None:
     found = {"shortcut": {**NOTHING, "reference": {"chosen": 3}}, "right": [[0.9, 0.88], [-1, -1], [0.951, 0.849]]}
     assert found_in_words(found, NAMES) == (
         "The answers of a plain model change their meaning: at site3 they are right in 95 % of c1 and 85 % of c2. "
-        "What they tell about the label is discounted."
+        "What they say about the label is discounted."
     )
 
 
@@ -45,4 +45,4 @@ def test_facts_print_as_words() -> None:
 
 
 def test_what_cannot_be_told_is_said() -> None:
-    assert "cannot be told" in found_in_words({"shortcut": NOTHING}) and not found_in_words({})
+    assert "cannot be found" in found_in_words({"shortcut": NOTHING}) and not found_in_words({})

@@ -53,6 +53,12 @@ def test_killed_again_and_again(name: str, tmp_path: Path) -> None:
     assert untimed(left_events) == untimed(right_events)
 
 
+def test_killed_in_a_write_and_again_while_it_resumes(tmp_path: Path) -> None:
+    done = child(Path(__file__).parents[1] / "killed_twice.py", "simulator", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.splitlines()[-1]) >= 20
+
+
 @pytest.mark.parametrize("at_rest", ["memory", "disk"])
 def test_a_group_of_trials_goes_on_whole(at_rest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed with one trial broken and another search begun in the same folder, a group ends as if never killed."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from perinvfl.algorithms.alone import Alone
 from perinvfl.algorithms.apfl import APFL
-from perinvfl.algorithms.base import ADAM_RATES, Algorithm, FineTuned, Personal, by_optimizer, erm
+from perinvfl.algorithms.base import ADAM_RATES, Algorithm, by_optimizer, erm
 from perinvfl.algorithms.ditto import Ditto
 from perinvfl.algorithms.fedadam import FedAdam
 from perinvfl.algorithms.fedala import FedALA
@@ -33,6 +33,7 @@ from perinvfl.algorithms.messages import Broadcast, ClientState, ServerState, Up
 from perinvfl.algorithms.parts import PartlyPersonal
 from perinvfl.algorithms.per_fedavg import PerFedAvg
 from perinvfl.algorithms.perinvfl_options import PerInvFL
+from perinvfl.algorithms.personal import FineTuned, Personal
 from perinvfl.algorithms.pfedme import PFedMe
 from perinvfl.algorithms.pooled import Pooled
 from perinvfl.algorithms.pooled_erm import PooledERM

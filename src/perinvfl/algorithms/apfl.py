@@ -5,7 +5,8 @@ from typing import ClassVar
 
 import torch
 
-from perinvfl.algorithms.base import Broadcast, ClientState, LocalSteps, Personal, Purpose, Upload, erm
+from perinvfl.algorithms.base import Broadcast, ClientState, LocalSteps, Purpose, Upload, erm
+from perinvfl.algorithms.personal import Personal
 from perinvfl.core import optimizers, tree
 from perinvfl.core.hyper import OneOf, hyper
 from perinvfl.core.tree import Params
@@ -25,9 +26,19 @@ class APFL(Personal):
     unused: ClassVar[tuple[str, ...]] = ("personal_steps",)
 
     mixing: float = hyper(
-        0.5, "share of v in the mixture, at the start", symbol="α", least=0, most=1, search=OneOf((0.25, 0.5, 0.75))
+        0.5,
+        "share of the personal model in a client's mixture at the start, the rest being the shared model; "
+        "more suits clients that differ much; 0.5 weighs both equally",
+        symbol="α",
+        least=0,
+        most=1,
+        search=OneOf((0.25, 0.5, 0.75)),
     )
-    adaptive: bool = hyper(True, "let each client learn its α, by one gradient step a round (Eq. 10)")
+    adaptive: bool = hyper(
+        True,
+        "let each client learn its share of the mixture, by one gradient step per round (Eq. 10), so that "
+        "each finds how personal its model should be; true learns it, false keeps mixing",
+    )
 
     def init_client(self, params: Params, contexts: int) -> ClientState:
         alpha = next(iter(params.values())).new_full((), self.mixing)

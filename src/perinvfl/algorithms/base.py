@@ -16,12 +16,13 @@ from perinvfl.algorithms.aggregation import Aggregation, Clipped, Masked, Matche
 from perinvfl.algorithms.local_steps import LocalSteps
 from perinvfl.algorithms.messages import Broadcast, ClientState, Combined, ServerState, Upload, WithheldRisks
 from perinvfl.core import optimizers, tree
-from perinvfl.core.hyper import By, LogUniform, OneOf, hyper
+from perinvfl.core.hyper import By, LogUniform, hyper
 from perinvfl.core.optimizers import Moments
 from perinvfl.core.tree import Params
 from perinvfl.errors import UserError
 from perinvfl.learning import risks
-from perinvfl.learning.problem import Batches, Descent, FeatureObjective, Number, Objective, Problem
+from perinvfl.learning.problem import Batches, Descent, FeatureObjective, Number, Objective, Problem, SlopedObjective
+from perinvfl.models import Model
 
 ADAM_RATES = LogUniform(3e-4, 1e-2)
 Purpose = Literal["shared", "personal", "shift", "pooled"]
@@ -58,58 +59,90 @@ class Algorithm:
     pooled: ClassVar[bool] = False  # not federated: takes the data of all clients in one place, to compare with
     needs_risks: ClassVar[bool] = False  # `server` must see the risk of each client, and not only that it took part
 
-    local_steps: int = hyper(1, "local steps of the global model in a round", symbol="R", least=1, most=10**6)
-    learning_rate: float = hyper(
-        0.1, "step size of the local steps", symbol="γ", above=0, search=by_optimizer("optimizer")
+    local_steps: int = hyper(
+        1,
+        "gradient steps that a client takes in a round before it sends its update; more steps save rounds, "
+        "but let clients drift apart; 1 sends an update after every step",
+        symbol="R",
+        least=1,
+        most=10**6,
     )
-    optimizer: Literal["sgd", "adam"] = hyper("sgd", "local steps of the global model: plain gradient, or Adam")
+    learning_rate: float = hyper(
+        0.1,
+        "size of a client's steps on the shared model; too small is slow, too large diverges; the default "
+        "suits sgd, adam needs about 0.001",
+        symbol="γ",
+        above=0,
+        search=by_optimizer("optimizer"),
+    )
+    optimizer: Literal["sgd", "adam"] = hyper(
+        "sgd",
+        "how a client steps: sgd follows the gradient as it is, the usual choice; adam scales each coordinate "
+        "by its recent gradients, which makes the step size less critical",
+    )
     server_learning_rate: float = hyper(
-        1.0, "server step size", symbol="α", above=0, search=By("server_optimizer", {"adam": ADAM_RATES})
+        1.0,
+        "size of the server's step towards the mean of the clients' models; smaller is steadier but slower; 1 "
+        "takes that mean; with server_optimizer adam use about 0.001",
+        symbol="α",
+        above=0,
+        search=By("server_optimizer", {"adam": ADAM_RATES}),
     )
     server_optimizer: Literal["sgd", "adam"] = hyper(
-        "sgd", "server step: ν − α(ν − mean ν_i), or Adam on that difference"
+        "sgd",
+        "how the server steps: sgd moves towards the mean of the clients' models, as FedAvg does; adam takes "
+        "the difference to that mean as a gradient and scales each coordinate, for models whose parts learn "
+        "at different speeds",
     )
     l2: float = hyper(
         0.0,
-        "weight of the squared norm of the parameters in every local objective",
+        "weight decay: add this times the squared length of the parameters to the loss, against overfitting; "
+        "0 adds nothing",
         least=0,
         search=LogUniform(1e-5, 3e-3),
     )
     cooling: int = hyper(
-        0, "rounds over which step sizes fall to nothing along half a cosine; 0: they stay", least=0, later=True
+        0,
+        "number of rounds over which the step sizes fall to 0, so that the last rounds change little and the "
+        "result depends less on when training stops; 0 keeps them constant",
+        least=0,
+        later=True,
     )
     agreement: float = hyper(
         0.0,
-        "clients must agree this far on the direction of a coordinate, or it is damped (FedGMA's mask, τ); 0: no mask",
+        "damp the coordinates of the update on whose sign clients agree less than this, since what they "
+        "disagree on may be a shortcut (FedGMA's τ); 0 damps none",
         least=0,
         most=1,
         later=True,
     )
     matching: float = hyper(
         0.0,
-        "radius around the mean update, in its lengths, within which the server takes the update that the client it "
-        "suits least gains most from (FedOMG, κ); 0: the mean",
+        "move the server's update away from the mean, by this times its length, towards the client that the "
+        "mean helps least, so that no client is left behind (FedOMG's κ); 0 takes the mean",
         least=0,
         later=True,
     )
     trimming: float = hyper(
         0.0,
-        "share of the clients that is left out at either end of each coordinate of the update: the trimmed mean, and "
-        "at 0.5 the median; 0: the mean",
+        "leave out this share of the largest and of the smallest values of each coordinate before updates are "
+        "averaged, so that a few broken or hostile clients cannot move the model; 0.5 takes the median, 0 "
+        "leaves nothing out",
         least=0,
         most=0.5,
         later=True,
     )
     clipping: float = hyper(
         0.0,
-        "an update that is longer than this many times the median of the clients' is shortened to that; 0: none is",
+        "shorten updates that are longer than this times the median length, so that no single client "
+        "outweighs the others; 0 shortens none",
         least=0,
         later=True,
     )
-
     average_after: int = hyper(
         0,
-        "rounds after which the ν that predicts is the mean of ν over all rounds since (SWAD); 0: the last ν",
+        "predict with the mean of the shared model over all rounds after this one, which is steadier under "
+        "shift than a single round (SWAD); 0 predicts with the last round",
         least=0,
         later=True,
     )
@@ -154,7 +187,12 @@ class Algorithm:
         never = next(iter(params.values())).new_full((), -1)
         return ClientState({}, empty, optimizers.start(self.optimizer, params), {}, never)
 
+    def shared_part(self, model: Model, params: Params) -> Params:
+        """What of a model is sent and averaged, and all that the server has: everything, unless a part is personal."""
+        return params
+
     def init_server(self, params: Params, clients: int) -> ServerState:
+        """From the shared part of the first model."""
         moments = optimizers.start(self.server_optimizer, params)
         one = next(iter(params.values()))
         weights = one.new_full((clients,), 1 / clients)
@@ -167,7 +205,7 @@ class Algorithm:
 
     def broadcast(self, server: ServerState, clients: Tensor) -> Broadcast:
         """For the clients taking part, [n]: the weight carries a client axis, the model is the same for all."""
-        return Broadcast(server.params, torch.ones_like(server.weights)[clients], server.round)
+        return Broadcast(server.params, torch.ones_like(server.weights)[clients], server.round, server.control)
 
     def sees_risks(self) -> bool:
         """Whether the server must see single risks, with these settings."""
@@ -278,65 +316,7 @@ def erm(problem: Problem, weight: Number = 1.0) -> Objective:
         risk = risks.context_means(risks.losses(problem.task, logits, y), problem.whole(context))[0]
         return weight * risk, risk
 
-    return objective
+    def slope(logits: Tensor, y: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+        return risks.binary_risk_slope(logits, y, weight), risks.losses("binary", logits, y).mean()
 
-
-@dataclass(frozen=True)
-class Personal(Algorithm):
-    """Fields of the methods that train a personal model θ_i along with ν."""
-
-    has_personal: ClassVar[bool] = True
-
-    personal_steps: int = hyper(1, "steps of the personal model for each local step", symbol="S", least=1, most=10**6)
-    personal_learning_rate: float = hyper(
-        0.1, "step size of the personal model", symbol="η", above=0, search=by_optimizer("personal_optimizer")
-    )
-    personal_optimizer: Literal["sgd", "adam"] = hyper("sgd", "steps of the personal model: plain gradient, or Adam")
-
-    def init_client(self, params: Params, contexts: int) -> ClientState:
-        state = super().init_client(params, contexts)
-        return state._replace(
-            personal=tree.map(torch.clone, params),
-            personal_moments=optimizers.start(self.personal_optimizer, params),
-        )
-
-    def personal(self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches) -> Params:
-        return state.personal
-
-    def personal_rate(self, round: Number, first: Number = 0) -> Number:
-        """η in this round; first: the one in which the personal model sets out."""
-        return self.personal_learning_rate * self.cooled(round, first, self.cooling)
-
-    def check_pull(self, where: str, key: str, pull: Any, factor: float, scale: float = 1.0) -> None:
-        """A plain step of size η on (factor/2)·pull·‖θ − ν‖² grows without bound once η·factor·pull exceeds 2."""
-        strongest = max(pull, default=0.0) if isinstance(pull, tuple) else pull
-        if self.personal_optimizer == "sgd" and factor * strongest * self.personal_learning_rate / scale > 2:
-            limit = 2 * scale / (factor * self.personal_learning_rate)
-            raise UserError(
-                f"{where}.{key} = {pull} with personal_learning_rate = {self.personal_learning_rate:g} must diverge: "
-                f"{key} can be at most {limit:g} with that step size."
-            )
-
-
-@dataclass(frozen=True)
-class FineTuned(Algorithm):
-    """Fields of the methods that train ν to the end and then fine-tune it at each client."""
-
-    has_personal: ClassVar[bool] = True
-
-    finetune_steps: int = hyper(
-        10, "steps of local fine-tuning from the final global model", least=1, most=10**6, search=OneOf((1, 5, 10, 20))
-    )
-    finetune_learning_rate: float = hyper(0.1, "step size of the fine-tuning", above=0, search=LogUniform(1e-3, 0.3))
-
-    finetune_optimizer: Literal["sgd", "adam"] = hyper("sgd", "steps of the fine-tuning: plain gradient, or Adam")
-
-    def batches_at_end(self) -> int:
-        return self.finetune_steps
-
-    def personal(self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches) -> Params:
-        theta, moments = broadcast.params, optimizers.start(self.finetune_optimizer, broadcast.params)
-        how = Descent(self.finetune_optimizer, self.finetune_learning_rate, self.l2)
-        for f in range(self.finetune_steps):
-            theta, moments, _ = problem.descend(erm(problem), theta, batches[f], how, moments)
-        return theta
+    return SlopedObjective(objective, slope) if problem.task == "binary" and not problem.padded else objective

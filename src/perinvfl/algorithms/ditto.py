@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from perinvfl.algorithms.base import Broadcast, ClientState, Personal, Purpose, Upload, erm
+from perinvfl.algorithms.base import Broadcast, ClientState, Purpose, Upload, erm
+from perinvfl.algorithms.personal import Personal
 from perinvfl.core.hyper import LogUniform, hyper
 from perinvfl.learning.problem import Batches, Descent, Number, Problem
 
@@ -19,9 +20,21 @@ class Ditto(Personal):
     paper: ClassVar[str] = "Li et al. 2021"
     purpose: ClassVar[Purpose] = "personal"
 
-    personal_steps: int = hyper(1, "steps of the personal model in a round", symbol="s", least=1, most=10**6)
+    personal_steps: int = hyper(
+        1,
+        "steps of the personal model in a round; more let it adapt faster, and cost time; with 1 it takes as "
+        "many as the shared model does by default",
+        symbol="s",
+        least=1,
+        most=10**6,
+    )
     pull: float | tuple[float, ...] = hyper(
-        1.0, "pull towards the global model", symbol="λ", least=0, search=LogUniform(1e-2, 100.0)
+        1.0,
+        "strength of the pull of the personal model towards the shared one, from which it learns what others "
+        "know; 0 trains it on its client's data alone, a large value makes both equal; 1 lies in between",
+        symbol="λ",
+        least=0,
+        search=LogUniform(1e-2, 100.0),
     )
 
     def batches_per_round(self) -> int:

@@ -25,11 +25,37 @@ class FedAdam(Algorithm):
     paper: ClassVar[str] = "Reddi et al. 2021"
     unused: ClassVar[tuple[str, ...]] = ("server_optimizer",)
 
-    server_learning_rate: float = hyper(0.01, "server step size", symbol="η", above=0, search=LogUniform(1e-3, 0.1))
-    momentum: float = hyper(0.9, "what is kept of m in a round", symbol="β_1", least=0, most=0.999)
-    memory: float = hyper(0.99, "what is kept of v in a round", symbol="β_2", least=0, most=0.999999)
+    server_learning_rate: float = hyper(
+        0.01,
+        "size of the server's step; larger is faster but less steady; a parameter moves by about this much in "
+        "a round, so 0.01 is a moderate step",
+        symbol="η",
+        above=0,
+        search=LogUniform(1e-3, 0.1),
+    )
+    momentum: float = hyper(
+        0.9,
+        "share of the mean update of earlier rounds that the server keeps; more smooths out noisy rounds, but "
+        "reacts later; 0.9 averages over about 10 rounds",
+        symbol="β_1",
+        least=0,
+        most=0.999,
+    )
+    memory: float = hyper(
+        0.99,
+        "share of the mean squared update of earlier rounds that the server keeps; more makes the step size "
+        "of each coordinate change more slowly; 0.99 averages over about 100 rounds",
+        symbol="β_2",
+        least=0,
+        most=0.999999,
+    )
     adaptivity: float = hyper(
-        1e-3, "added to √v: the smaller, the more steps adapt", symbol="τ", above=0, search=OneOf((1e-4, 1e-3, 1e-2))
+        1e-3,
+        "number added to the root of the mean squared update, by which steps are divided; smaller gives each "
+        "coordinate more of a step size of its own; 0.001 is the paper's",
+        symbol="τ",
+        above=0,
+        search=OneOf((1e-4, 1e-3, 1e-2)),
     )
 
     def init_server(self, params: Params, clients: int) -> ServerState:

@@ -27,12 +27,28 @@ class FedALA(Algorithm):
     has_personal: ClassVar[bool] = True
 
     adapted_part: Literal["head", "all"] = hyper(
-        "head", "what is weighed, the last layer (p = 1) or everything; the rest is taken from Θ", symbol="p"
+        "head",
+        "part of the model in which a client mixes its own parameters with the shared ones, the rest being "
+        "shared; head, the last layer, is fast and usually enough; all can adapt more",
+        symbol="p",
     )
     # Paper: in the second round W is trained until it converges. Here: as many steps in every round, because many
     # clients run as one program.
-    weight_steps: int = hyper(10, "steps of W in a round", least=1, search=OneOf((1, 10)))
-    weight_rate: float = hyper(1.0, "step size of W", symbol="η", above=0, search=LogUniform(0.1, 10.0))
+    weight_steps: int = hyper(
+        10,
+        "steps with which a client learns its mixing weights in a round; more fit them better, and cost time; "
+        "10 stands in for the paper's training until they change no more",
+        least=1,
+        search=OneOf((1, 10)),
+    )
+    weight_rate: float = hyper(
+        1.0,
+        "size of the steps of the mixing weights, which lie between 0 and 1; larger decides faster between "
+        "own and shared parameters; 1 is the paper's",
+        symbol="η",
+        above=0,
+        search=LogUniform(0.1, 10.0),
+    )
 
     def batches_per_round(self) -> int:
         return self.weight_steps + self.local_steps

@@ -18,7 +18,9 @@ from perinvfl.learning.problem import Batches, Problem
 class FedDGGA(Algorithm):
     """FedAvg whose weights a_i grow for clients that lose most by averaging: G_i = R(ν^t; D_i) − R(ν_i^{t−1}; D_i).
 
-    The one number that a client sends is G_i instead of its risk. ν_i^{t−1}, the client's own model at the end of the
+    The one number that a client sends is G_i instead of its risk. Paper: G_i is measured before the clients train
+    again, and weighs their next mean. Here: with the round's training, so it weighs the mean of the round after, and
+    clients need not be asked twice. ν_i^{t−1}, the client's own model at the end of the
     round in which it last took part, stays with it, so that both risks are of the same samples.
     """
 
@@ -29,12 +31,20 @@ class FedDGGA(Algorithm):
 
     adjustment: float = hyper(
         0.2,
-        "step size of the weights in the first round; it falls to nothing in the last",
+        "size of the step by which clients' weights change in the first round, growing for those that lose "
+        "most by averaging; it falls to 0 in the last round, so that weights settle; 0 is FedAvg, 0.2 changes "
+        "a weight by at most 0.2",
         symbol="d",
         least=0,
         search=LogUniform(0.01, 1.0),
     )
-    total_rounds: int = hyper(0, "rounds over which the step size falls; 0: those of the run", symbol="T", least=0)
+    total_rounds: int = hyper(
+        0,
+        "number of rounds over which that step falls to 0; set it only for a run that is stopped early; 0 "
+        "takes the number of rounds of the run",
+        symbol="T",
+        least=0,
+    )
 
     def over(self, rounds: int) -> Algorithm:
         return self if self.total_rounds else dataclasses.replace(self, total_rounds=rounds)

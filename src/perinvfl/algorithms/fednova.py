@@ -25,11 +25,18 @@ class FedNova(Algorithm):
     paper: ClassVar[str] = "Wang et al. 2020"
     unused: ClassVar[tuple[str, ...]] = ("optimizer",)
 
-    local_steps: int = hyper(10, "most local steps in a round", symbol="R", least=1)
+    local_steps: int = hyper(
+        10,
+        "largest number of steps that a client takes in a round, however many samples it has, so that large "
+        "clients do not hold up the others; 10 keeps rounds short",
+        symbol="R",
+        least=1,
+    )
     epochs: float = hyper(
         1.0,
-        "passes over its own samples that a client's local steps come to, at most R steps; without mini-batches a step "
-        "is a pass",
+        "passes over its own samples that a client makes in a round, at most local_steps steps, so that "
+        "clients with more data take more steps; with 1 it sees about each sample once; without mini-batches "
+        "a pass is one step",
         symbol="E",
         above=0,
         search=OneOf((1.0, 2.0, 5.0)),

@@ -19,7 +19,14 @@ class FedProx(Algorithm):
     title: ClassVar[str] = "FedProx"
     paper: ClassVar[str] = "Li et al. 2020"
 
-    mu: float = hyper(0.1, "pull towards the model of the round", symbol="μ", least=0, search=LogUniform(1e-3, 1.0))
+    mu: float = hyper(
+        0.1,
+        "strength of the pull of a client's steps towards the model it was sent, so that clients do not drift "
+        "apart; 0 is FedAvg, 0.1 is a mild pull",
+        symbol="μ",
+        least=0,
+        search=LogUniform(1e-3, 1.0),
+    )
 
     def local_step(
         self, problem: Problem, broadcast: Broadcast, steps: LocalSteps, batches: Batches, batch: int

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from perinvfl.algorithms.base import Broadcast, ClientState, LocalSteps, Personal, Upload, erm
+from perinvfl.algorithms.base import Broadcast, ClientState, LocalSteps, Upload, erm
 from perinvfl.algorithms.parts import Part, PartlyPersonal, join, names_of
+from perinvfl.algorithms.personal import Personal
 from perinvfl.core.hyper import OneOf, hyper
 from perinvfl.learning.problem import Batches, Descent, Problem
 
@@ -18,7 +19,14 @@ class FedRep(PartlyPersonal, Personal):
     paper: ClassVar[str] = "Collins et al. 2021"
     personal_part: ClassVar[Part] = "head"
 
-    personal_steps: int = hyper(5, "steps of the head in a round", symbol="τ_h", least=1, search=OneOf((1, 5, 10)))
+    personal_steps: int = hyper(
+        5,
+        "steps of the personal last layer in a round, before the shared layers take theirs; more fit it "
+        "better to the features of the round, and cost time; 5 is a compromise",
+        symbol="τ_h",
+        least=1,
+        search=OneOf((1, 5, 10)),
+    )
 
     def batches_per_round(self) -> int:
         return self.personal_steps + self.local_steps
@@ -26,7 +34,7 @@ class FedRep(PartlyPersonal, Personal):
     def client(
         self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
     ) -> tuple[Upload, ClientState]:
-        model, risks = self.own_model(problem, broadcast, state), []
+        model, risks = self.own_model(broadcast, state), []
         head, head_moments = names_of(problem.model, "head", model), state.personal_moments
         how = Descent(self.personal_optimizer, self.personal_rate(broadcast.round), self.l2)
         for s in range(self.personal_steps):  # h ← h − α ∇_h f(h, φ^t)
@@ -36,6 +44,6 @@ class FedRep(PartlyPersonal, Personal):
         steps = LocalSteps.begin(problem, model, state.moments).noting_risk(risks[0])
         for r in range(self.local_steps):  # φ ← φ − α ∇_φ f(h, φ)
             steps = self.local_step(problem, broadcast, steps, batches, self.personal_steps + r).holding(head)
-        return steps.upload(), state._replace(
+        return steps.upload(broadcast.params), state._replace(
             personal=steps.params, personal_moments=head_moments, moments=steps.moments
         )

@@ -29,11 +29,17 @@ class FedSR(Algorithm):
     paper: ClassVar[str] = "Nguyen, Torr & Lim 2022"
 
     l2r: float = hyper(
-        0.01, "weight of the squared length of the features", symbol="α_L2R", least=0, search=LogUniform(1e-4, 0.1)
+        0.01,
+        "weight of the squared length of the features in the loss, so that they hold no more than the label "
+        "needs; 0 leaves it out, 0.01 is a mild weight",
+        symbol="α_L2R",
+        least=0,
+        search=LogUniform(1e-4, 0.1),
     )
     cmi: float = hyper(
         0.001,
-        "weight of the squared distance of features to the mean of their class",
+        "weight of the squared distance of features from the mean of their class over all clients, so that a "
+        "class looks alike everywhere; 0 leaves it out, 0.001 is a mild weight",
         symbol="α_CMI",
         least=0,
         search=LogUniform(1e-4, 0.1),
@@ -43,9 +49,6 @@ class FedSR(Algorithm):
         outputs, width = last_layer_shape(params)
         zeros = next(iter(params.values())).new_zeros(max(outputs, 2), width - 1)
         return {"features": zeros, "share": zeros[:, 0].clone()}  # m_y, and how common each class is
-
-    def broadcast(self, server: ServerState, clients: Tensor) -> Broadcast:
-        return super().broadcast(server, clients)._replace(control=server.control)
 
     def client(
         self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from perinvfl.algorithms.base import FineTuned, Purpose
+from perinvfl.algorithms.base import Purpose
 from perinvfl.algorithms.fedavg import FedAvg
+from perinvfl.algorithms.personal import FineTuned
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,12 @@ class GroupWeighted(Algorithm):
     needs_risks: ClassVar[bool] = True
 
     group_step: float = hyper(
-        0.01, "step size of the group weights", symbol="η_q", least=0, search=LogUniform(1e-3, 1.0)
+        0.01,
+        "size of the steps of the groups' weights, which grow with a group's risk so that the worst-served "
+        "group counts most; larger turns to it faster; 0 keeps all weights equal, 0.01 shifts them slowly",
+        symbol="η_q",
+        least=0,
+        search=LogUniform(1e-3, 1.0),
     )
 
     def init_client(self, params: Params, contexts: int) -> ClientState:

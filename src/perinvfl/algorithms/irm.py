@@ -20,18 +20,35 @@ class Penalized(Algorithm):
     uses_contexts: ClassVar[bool] = True
 
     penalty_weight: float = hyper(
-        100.0, "weight of the invariance penalty", symbol="λ", least=0, search=LogUniform(10.0, 1e5)
+        100.0,
+        "weight of the invariance penalty against the risk; larger keeps the model from what predicts in some "
+        "contexts only; 0 is plain training, too large ends in a constant answer; 100 is a middle value, and "
+        "the best depends on the data",
+        symbol="λ",
+        least=0,
+        search=LogUniform(10.0, 1e5),
     )
     warmup_rounds: int = hyper(
         50,
-        "rounds with the penalty weight at most 1, before it takes its full weight; from the first round on, a large "
-        "penalty ends in a constant answer",
+        "number of rounds in which the penalty weight is at most 1, so that the model learns something before "
+        "it must be invariant; without them a large penalty ends in a constant answer; 50 is half of the "
+        "default number of rounds",
         least=0,
         stacks=True,
         search=OneOf((0, 30, 60, 100)),
     )
-    invariant_by: Penalty = hyper("irm", "which penalty asks for invariance", later=True)
-    rescale: bool = hyper(True, "divide the whole loss by λ once λ > 1: then λ does not multiply the step size")
+    invariant_by: Penalty = hyper(
+        "irm",
+        "which penalty measures how far the model is from being invariant, since each sees another trace of a "
+        "shortcut: irm (the paper's) compares gradients of contexts, v-rex their risks, fishr the variance of "
+        "their gradients, decoupling keeps answers cautious, ib-irm adds to irm that features vary little",
+        later=True,
+    )
+    rescale: bool = hyper(
+        True,
+        "divide the whole loss by the penalty weight where that is above 1, so that a large weight does not "
+        "also enlarge the steps; true is what IRM's authors do, false leaves the loss as it is",
+    )
 
     def penalty(self, round: Number) -> Number:
         """λ_t."""
@@ -65,7 +82,13 @@ class Penalized(Algorithm):
             risk = risks.context_means(sample_losses, problem.whole(context)) if contexts else context_risks
             return (context_risks.sum() + weight * penalty(seen)) / scale, risk[0]
 
-        return FeatureObjective(objective)
+        def slope(logits: Tensor, y: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+            member = problem.members(context) if contexts else None
+            found = risks.binary_irm_slope(logits, y, member, problem.paired, weight, scale)
+            return found, risks.losses("binary", logits, y).mean()
+
+        known = problem.task == "binary" and self.invariant_by == "irm" and not problem.padded
+        return FeatureObjective(objective, slope if known else None)
 
 
 @dataclass(frozen=True)

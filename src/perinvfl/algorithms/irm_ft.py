@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from perinvfl.algorithms.base import FineTuned
 from perinvfl.algorithms.irm import IRM
+from perinvfl.algorithms.personal import FineTuned
 
 
 @dataclass(frozen=True)

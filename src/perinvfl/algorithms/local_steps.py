@@ -88,10 +88,12 @@ class LocalSteps:
         """With R(ν^t; D_i) from elsewhere."""
         return replace(self, risk=risk)
 
-    def upload(self) -> Upload:
+    def upload(self, names: Collection[str] | None = None) -> Upload:
+        """What is sent; names: of these parameters alone."""
         assert self.risk is not None  # a step was taken, or the risk was noted
         reached = self._reached
-        return Upload(self._sum if reached is None else tree.map(torch.sub, reached, self._origin), self.risk)
+        update = self._sum if reached is None else tree.map(torch.sub, reached, self._origin)
+        return Upload(update if names is None else {name: update[name] for name in names}, self.risk)
 
     def _noting(self, aux: Tensor) -> "LocalSteps":
         return self if self.risk is not None else replace(self, risk=aux)

@@ -14,7 +14,7 @@ from perinvfl.learning.problem import Number
 class Broadcast(NamedTuple):
     """What one client receives at the start of a round."""
 
-    params: Params  # ν^t
+    params: Params  # ν^t; where a part of the model is personal, the rest of it
     weight: Tensor  # the weight of this client's risk in the global objective: N q_i for GroupDRO, else 1
     round: Number  # t
     control: Params = EMPTY  # the server's control variate, c of SCAFFOLD; empty for other methods

@@ -50,7 +50,8 @@ def join(model: Model, part: Part, own: Params, shared: Params) -> Params:
 class PartlyPersonal(Algorithm):
     """Each client has one model: a part of it is its own, the rest is averaged over clients.
 
-    An update has zeros in the place of the personal part. No model is the same for all clients.
+    The personal part is neither sent nor received: the server has the shared part alone. No model is the same for all
+    clients.
     """
 
     purpose: ClassVar[Purpose] = "personal"
@@ -61,18 +62,22 @@ class PartlyPersonal(Algorithm):
     def init_client(self, params: Params, contexts: int) -> ClientState:
         return super().init_client(params, contexts)._replace(personal=tree.map(torch.clone, params))
 
+    def shared_part(self, model: Model, params: Params) -> Params:
+        own = names_of(model, self.personal_part, params)
+        return {name: leaf for name, leaf in params.items() if name not in own}
+
     def client(
         self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
     ) -> tuple[Upload, ClientState]:
         """R steps of both parts together; the shared part is sent."""
-        steps = LocalSteps.begin(problem, self.own_model(problem, broadcast, state), state.moments)
+        steps = LocalSteps.begin(problem, self.own_model(broadcast, state), state.moments)
         for r in range(self.local_steps):
             steps = self.local_step(problem, broadcast, steps, batches, r)
-        own = names_of(problem.model, self.personal_part, broadcast.params)
-        return steps.holding(own).upload(), state._replace(personal=steps.params, moments=steps.moments)
+        return steps.upload(broadcast.params), state._replace(personal=steps.params, moments=steps.moments)
 
-    def own_model(self, problem: Problem, broadcast: Broadcast, state: ClientState) -> Params:
-        return join(problem.model, self.personal_part, state.personal, broadcast.params)
+    def own_model(self, broadcast: Broadcast, state: ClientState) -> Params:
+        """The shared part as it was sent, the rest its own."""
+        return {name: broadcast.params.get(name, leaf) for name, leaf in state.personal.items()}
 
     def personal(self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches) -> Params:
-        return self.own_model(problem, broadcast, state)
+        return self.own_model(broadcast, state)

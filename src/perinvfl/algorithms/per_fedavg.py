@@ -27,12 +27,27 @@ class PerFedAvg(Algorithm):
     has_personal: ClassVar[bool] = True
 
     variant: Literal["first-order", "hessian-free"] = hyper(
-        "first-order", "what becomes of the Hessian", search=OneOf(("first-order", "hessian-free"))
+        "first-order",
+        "how to treat the second derivative of the method's loss: first-order, the default, leaves it out, "
+        "which is fastest; hessian-free approximates it by a difference of gradients, which is closer to the "
+        "method's aim and takes twice the time",
+        search=OneOf(("first-order", "hessian-free")),
     )
     personal_learning_rate: float = hyper(
-        0.1, "size of the step by which a client makes w its own", symbol="α", above=0, search=LogUniform(1e-2, 0.5)
+        0.1,
+        "size of the one step with which a client makes the shared model its own; larger adapts it more, too "
+        "large spoils it; 0.1 is a moderate step",
+        symbol="α",
+        above=0,
+        search=LogUniform(1e-2, 0.5),
     )
-    difference: float = hyper(0.01, "how far apart the two gradients are taken, in gradients", symbol="δ", above=0)
+    difference: float = hyper(
+        0.01,
+        "hessian-free: how far apart the two gradients of the difference are taken, in multiples of a "
+        "gradient; smaller approximates better until rounding errors show; 0.01 suits float32",
+        symbol="δ",
+        above=0,
+    )
 
     def batches_per_round(self) -> int:
         return self.local_steps * (3 if self.variant == "hessian-free" else 2)

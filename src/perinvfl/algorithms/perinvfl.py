@@ -9,9 +9,10 @@ from typing import Literal
 
 from torch import Tensor
 
-from perinvfl.algorithms.base import Broadcast, ClientState, LocalSteps, Number, Personal, Upload, erm
+from perinvfl.algorithms.base import Broadcast, ClientState, LocalSteps, Number, Upload, erm
 from perinvfl.algorithms.groupdro import GroupWeighted, local_groupdro
 from perinvfl.algorithms.irm import Penalized
+from perinvfl.algorithms.personal import Personal
 from perinvfl.core.hyper import LogUniform, hyper
 from perinvfl.core.tree import Params
 from perinvfl.learning.problem import Batch, Batches, Descent, FeatureObjective, Objective, Problem, Step
@@ -23,11 +24,17 @@ class Algorithm1(Personal, Penalized, GroupWeighted):
     client's own contexts and stays near ν."""
 
     invariance: Literal["irm", "groupdro"] = hyper(
-        "irm", "the invariant loss, over clients and over contexts", symbol="L_INV"
+        "irm",
+        "loss by which models become invariant, the shared one over clients and a personal one over its "
+        "client's contexts: irm, the default, adds a penalty to the risk; groupdro gives more weight to where "
+        "the risk is largest",
+        symbol="L_INV",
     )
     beta: float | tuple[float, ...] = hyper(
         1.0,
-        "pull of θ_i towards ν; a list gives each client its own (Remark 1; docs/theory.md measures it)",
+        "strength of the pull of a personal model towards the shared one; a larger one helps where a client "
+        "has few contexts (Remark 1; measured in docs/theory.md); 0 trains it on its own, 1 is a moderate "
+        "pull; a list gives each client its own",
         symbol="β",
         least=0,
         search=LogUniform(1e-2, 1e5),
@@ -76,8 +83,7 @@ class Algorithm1(Personal, Penalized, GroupWeighted):
         """L_INV(θ_i; E_train^i) over the client's own K_i contexts; its aux is q, raised if L_INV is GroupDRO."""
         if self.invariance == "groupdro":
             return local_groupdro(problem, q, self.group_step)
-        loss = self.invariant(problem, broadcast.round, contexts=True).value
-        return FeatureObjective(lambda *seen: (loss(*seen)[0], q))
+        return self.invariant(problem, broadcast.round, contexts=True).telling(q)
 
     def global_objective(self, problem: Problem, broadcast: Broadcast) -> Objective | FeatureObjective:
         """L_INV(ν; E^D): each client's data as a whole is one environment."""

@@ -29,10 +29,19 @@ class PerInvFL(Algorithm1):
     purpose: ClassVar[Purpose] = "shift"
 
     personal_after: int = hyper(
-        0, "rounds that θ_i begins anew at ν, before it goes its own way", least=0, stacks=True, later=True
+        0,
+        "number of rounds in which the personal model only follows the shared one, before it trains on its "
+        "own; it then starts from a good model, which helps where clients have few samples; 0 trains it from "
+        "the first round on",
+        least=0,
+        stacks=True,
+        later=True,
     )
     personal_part: Literal["all", "features", "head"] = hyper(
-        "all", "what of the model is personal, the rest being ν's; the head is the last layer", later=True
+        "all",
+        "part of the model that is personal, the rest being taken from the shared one; a smaller part "
+        "overfits less; all is the paper's, head is the last layer, features are all others",
+        later=True,
     )
 
     def client(

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from perinvfl.algorithms.base import ADAM_RATES, Broadcast, ClientState, LocalSteps, Personal, Purpose, Upload, erm
+from perinvfl.algorithms.base import ADAM_RATES, Broadcast, ClientState, LocalSteps, Purpose, Upload, erm
+from perinvfl.algorithms.personal import Personal
 from perinvfl.core import optimizers, tree
 from perinvfl.core.hyper import By, LogUniform, hyper
 from perinvfl.core.tree import Params
@@ -18,20 +19,49 @@ class PFedMe(Personal):
     paper: ClassVar[str] = "Dinh, Tran & Nguyen 2020"
     purpose: ClassVar[Purpose] = "personal"
 
-    local_steps: int = hyper(20, "local rounds, one batch each", symbol="R", least=1, most=10**6)
-    personal_steps: int = hyper(5, "steps of the personal model on each batch", symbol="K", least=1, most=10**6)
+    local_steps: int = hyper(
+        20,
+        "steps of a client's copy of the shared model in a round, one batch each; more steps save rounds, but "
+        "let clients drift apart; 20 is the paper's",
+        symbol="R",
+        least=1,
+        most=10**6,
+    )
+    personal_steps: int = hyper(
+        5,
+        "steps of the personal model for each batch; more come nearer to the exact minimum that the method "
+        "asks for, and cost time; 5 is the paper's",
+        symbol="K",
+        least=1,
+        most=10**6,
+    )
     learning_rate: float = hyper(
-        0.005, "step size of w_i along λ(w_i − θ)", symbol="η", above=0, search=LogUniform(1e-3, 0.3)
+        0.005,
+        "size of the steps with which a client's copy of the shared model follows the personal model; larger "
+        "is faster but less steady; 0.005 is the paper's",
+        symbol="η",
+        above=0,
+        search=LogUniform(1e-3, 0.3),
     )
     personal_learning_rate: float = hyper(
-        0.09, "step size of the personal model", above=0, search=LogUniform(1e-2, 0.3)
+        0.09,
+        "size of the personal model's steps; at most 2 / pull, since larger ones diverge; 0.09 is small "
+        "enough for the default pull",
+        above=0,
+        search=LogUniform(1e-2, 0.3),
     )
     pull: float | tuple[float, ...] = hyper(
-        15.0, "pull of θ towards w_i", symbol="λ", above=0, search=LogUniform(0.1, 15.0)
+        15.0,
+        "strength of the pull of the personal model towards the client's copy of the shared one; larger keeps "
+        "clients alike, smaller lets each fit its own data; 15 is the paper's",
+        symbol="λ",
+        above=0,
+        search=LogUniform(0.1, 15.0),
     )
     server_learning_rate: float = hyper(
         1.0,
-        "how far the server moves to the mean of the w_i",
+        "how far the server moves towards the mean of the clients' models; less is steadier but slower; 1 "
+        "takes the mean; with server_optimizer adam use about 0.001",
         symbol="β",
         above=0,
         search=By("server_optimizer", {"adam": ADAM_RATES}),

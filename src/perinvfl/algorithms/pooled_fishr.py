@@ -27,7 +27,13 @@ class PooledFishr(Pooled, Penalized):
     uses_contexts: ClassVar[bool] = False  # its contexts are the clients, not those within them
 
     penalty_weight: float = hyper(
-        100.0, "weight of the variance of gradient variances", symbol="λ", least=0, search=LogUniform(10.0, 1e4)
+        100.0,
+        "weight of the differences between clients in the variance of their gradients, so that the model "
+        "learns what is learned alike everywhere; 0 is plain training, too large ends in a constant answer; "
+        "100 is a middle value",
+        symbol="λ",
+        least=0,
+        search=LogUniform(10.0, 1e4),
     )
 
     def global_objective(self, problem: Problem, broadcast: Broadcast) -> FeatureObjective:

@@ -30,9 +30,6 @@ class SCAFFOLD(Algorithm):
     def init_client(self, params: Params, contexts: int) -> ClientState:
         return super().init_client(params, contexts)._replace(control=tree.map(torch.zeros_like, params))
 
-    def broadcast(self, server: ServerState, clients: Tensor) -> Broadcast:
-        return super().broadcast(server, clients)._replace(control=server.control)
-
     def client(
         self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
     ) -> tuple[Upload, ClientState]:

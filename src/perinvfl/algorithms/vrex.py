@@ -26,9 +26,18 @@ class VREx(Algorithm):
     needs_risks: ClassVar[bool] = True
 
     penalty_weight: float = hyper(
-        10.0, "weight of the variance of the clients' risks", symbol="λ", least=0, search=LogUniform(1.0, 1e3)
+        10.0,
+        "weight of the variance of the clients' risks against their mean, so that no client is served much "
+        "worse than the others; 0 is FedAvg; 10 is a moderate value, and the best depends on the data",
+        symbol="λ",
+        least=0,
+        search=LogUniform(1.0, 1e3),
     )
-    rescale: bool = hyper(True, "divide the whole loss by λ once λ > 1: then λ does not multiply the step size")
+    rescale: bool = hyper(
+        True,
+        "divide the whole loss by the penalty weight where that is above 1, so that a large weight does not "
+        "also enlarge the steps; true is what IRM's authors do, false leaves the loss as it is",
+    )
 
     def init_server(self, params: Params, clients: int) -> ServerState:
         state = super().init_server(params, clients)

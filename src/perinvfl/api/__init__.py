@@ -106,7 +106,7 @@ def start(
     contexts: dict[str, Any] | None = None,
     **training: Any,
 ) -> Session:
-    """Get ready to train; nothing is trained until a round is asked for.
+    """Prepare a session; nothing is trained until a round is asked for.
 
     model: settings as in `[model]`, `module:function`, or a function that makes a torch.nn.Module.
     contexts: settings as in `[contexts]`, to infer them. training: settings as in `[training]`.
@@ -139,7 +139,7 @@ def start(
 def resume(
     folder: str | Path, federation: Federation | None = None, *, model: Given = None, rounds: int | None = None
 ) -> Session:
-    """A session that was saved. Data that came from arrays, and a model that has no name, have to be given again."""
+    """Continue a saved session. Data that came from arrays, and a model that has no name, have to be given again."""
     folder = Path(folder)
     run = read_run(folder)
     if run is None or not (folder / CHECKPOINT).exists():

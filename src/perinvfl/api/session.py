@@ -14,6 +14,7 @@ from perinvfl.api.fitted import FittedModels
 from perinvfl.core import checkpoint, config, files, tree
 from perinvfl.core.naming import counted, listed
 from perinvfl.data.federation import Federation
+from perinvfl.engine.evaluation import predict_tests
 from perinvfl.engine.program_run import ProgramRun
 from perinvfl.errors import UserError
 from perinvfl.models import Model, ModelSettings
@@ -36,7 +37,7 @@ POOLED = "all clients"  # whose risk it is, where all data are in one place
 
 @dataclass(frozen=True)
 class Round:
-    """What is known after a round."""
+    """What is known after a round: its number, and the risk of each client that took part."""
 
     number: int  # from 1
     risks: dict[str, float]  # R(ν; D_i) at the start of the round, of the clients that took part
@@ -48,7 +49,7 @@ class Round:
 
 
 class Session:
-    """One algorithm under way on one federation. Iterate it for the rounds that are left."""
+    """An algorithm that is being trained on a federation. `for round in session` trains the rounds that are left."""
 
     def __init__(self, federation: Federation, trial: Trial, model: ModelSettings | Model) -> None:
         self.federation, self.trial, self._given = federation, trial, model
@@ -90,7 +91,7 @@ class Session:
             yield self.step()
 
     def step(self) -> Round:
-        """One round, even beyond those asked for."""
+        """Train one round, also beyond the number asked for."""
         began = time.perf_counter()
         simulation = self._run.simulation
         ids = simulation.participants(self.rounds_done)[0].tolist()
@@ -106,7 +107,7 @@ class Session:
         return self._last
 
     def run(self) -> "Session":
-        """All rounds that are left."""
+        """Train all rounds that are left."""
         for _ in self:
             pass
         return self
@@ -148,10 +149,10 @@ class Session:
         simulation = self._run.simulation
         if not simulation.tests:
             raise UserError("Nothing was held out, so there is nothing to score; predict works.")
-        return predictions_at(simulation, self.federation, simulation.predict_tests(), 0)
+        return predictions_at(simulation, self.federation, predict_tests(simulation), 0)
 
     def parameters(self, client: str | None = None) -> dict[str, Tensor]:
-        """What a client predicts with now; without a client, the global model."""
+        """The tensors of the model that a client predicts with; without a client, of the shared model."""
         return self._run.simulation.model.strip(self._model_of(client).parameters(_name(client)))
 
     def outputs(self, x: Any, client: str | None = None) -> Tensor:
@@ -159,11 +160,11 @@ class Session:
         return self._model_of(client).outputs(x, _name(client))
 
     def predict_proba(self, x: Any, client: str | None = None) -> Tensor:
-        """[n, classes]"""
+        """The probability of each class, [n, classes]; without a client, by the shared model."""
         return self._model_of(client).predict_proba(x, _name(client))
 
     def predict(self, x: Any, client: str | None = None) -> list[str] | Tensor:
-        """Names of classes, or the values of a regression in the label's own unit."""
+        """The class of each row by name, or a number in the label's own unit; without a client, by the shared model."""
         return self._model_of(client).predict(x, _name(client))
 
     @property
@@ -194,7 +195,7 @@ class Session:
         )
 
     def save(self, folder: str | Path) -> Path:
-        """All that is needed to go on, and a record that `perinvfl table` reads; `resume` takes it up again."""
+        """Save everything that `resume` needs to continue, and a record that `perinvfl table` reads."""
         folder = Path(folder)
         there = read_run(folder)
         if there is not None and there.start["id"] != self.trial.id:
@@ -237,7 +238,8 @@ class Session:
             shapes = [leaf.shape for leaf in self._run.simulation.server.params.values()]
         except (KeyError, RuntimeError, ValueError) as error:
             raise UserError(f"{folder}: the saved models are not of this kind ({type(error).__name__}).") from error
-        fresh = self._run.simulation.model.init(torch.Generator().manual_seed(0))
+        model = self._run.simulation.model
+        fresh = self.trial.algorithm.shared_part(model, model.init(torch.Generator().manual_seed(0)))
         if shapes != [(1, *leaf.shape) for leaf in fresh.values()]:
             raise UserError(f"{folder}: the saved models have other shapes than the model now makes.")
         self._seconds = float(saved["seconds"])

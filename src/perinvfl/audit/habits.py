@@ -1,4 +1,4 @@
-"""Values by which a column tells the site: gaps, or one value far from all others that stands for a gap, which are
+"""Values by which a column identifies the site: gaps, or one value far from all others that stands for a gap, which are
 common at one site and rare at another. Where the label differs between sites as well, a model reads the site off such
 a habit, and with it how common the label is there; at a site with other habits it is wrong."""
 

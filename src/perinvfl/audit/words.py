@@ -7,6 +7,7 @@ from perinvfl.audit.habits import Habit
 from perinvfl.audit.meaning import Relation
 from perinvfl.audit.verdicts import weakest
 from perinvfl.audit.without import CONTEXTS, HELD_OUT, ROWS, SITES, Change
+from perinvfl.core.naming import with_and
 from perinvfl.runs.found_words import CANNOT_BE_TOLD
 
 TESTS = {
@@ -19,16 +20,16 @@ SHORT = {
     "changes between contexts": "changes its meaning between contexts",
     "changes a little": "changes a little between contexts",
     "part of a mixture": "part of a mixture that changes",
-    "nothing else is left": "changes, but nothing else tells the label",
+    "nothing else is left": "changes, but nothing else predicts the label",
     "changes between sites": "changes its meaning between sites",
     "changes between sites, and needed": "changes between sites, but is needed",
-    "habit": "tells the site, and little else",
-    "habit and value": "a value in it tells the site",
+    "habit": "identifies the site, and little else",
+    "habit and value": "a value in it identifies the site",
     "may change": "may change its meaning; not certain",
     "differs by site": "differs from site to site",
     "steady and strong": "strong, no change beyond chance",
     "steady": "no change beyond chance",
-    "tells nothing": "tells nothing about the label by itself",
+    "tells nothing": "does not predict the label by itself",
 }
 # {name} is the column, {all} its strength in contexts (by site where there is one context), {sites} by site.
 WHY = {
@@ -40,7 +41,7 @@ WHY = {
     ),
     "may change": (
         "{name} may change its meaning: {all}. By itself that would be rare, but among {columns} columns it is not. "
-        "More rows or another context would tell; until then compare a model with and without it in a context held "
+        "More rows or another context would show it; until then compare a model with and without it in a context held "
         "out. (`recommended` leaves it out.)"
     ),
     "part of a mixture": (
@@ -66,11 +67,11 @@ WHY = {
     ),
     "steady and strong": (
         "{name} is strong and does not change beyond chance ({all}). Whether it is a cause or a shortcut that is "
-        "equally strong everywhere cannot be told from these data. A context in which it breaks would tell, or your "
+        "equally strong everywhere cannot be seen in these data. A context in which it breaks would show it, or your "
         "own knowledge: if you know that it will not hold, leave it out yourself."
     ),
-    "steady": "{name} tells the label, with no change beyond chance: {all}.",
-    "tells nothing": "By itself {name} tells nothing about the label beyond chance.",
+    "steady": "{name} predicts the label, with no change beyond chance: {all}.",
+    "tells nothing": "By itself {name} does not predict the label beyond chance.",
 }
 WHAT_ADVICE_MEANS = {
     "drop": "Leave the column out of the model (data.ignore, or --ignore).",
@@ -84,7 +85,7 @@ def headline(audit: Audit) -> str:
     drop, discount = ([column.name for column in audit.advised(advice)] for advice in ("drop", "discount"))
     if not drop and not discount:
         return "Nothing is recommended to be dropped: no column changes its meaning beyond chance."
-    parts = ([f"Drop {listed(drop)}"] if drop else []) + ([f"discount {listed(discount)}"] if discount else [])
+    parts = ([f"Drop {with_and(drop)}"] if drop else []) + ([f"discount {with_and(discount)}"] if discount else [])
     sentence = "; ".join(parts)
     return f"{sentence[0].upper()}{sentence[1:]}. Keep the other {len(audit.advised('keep'))} columns."
 
@@ -138,7 +139,7 @@ def price(column: ColumnAudit) -> str:
     return (
         f"The price: on rows like those in the table a model without {column.name} does worse by "
         f"{in_points(rows, sign=False)}. That is what a shortcut looks like as long as it holds. If you are sure that "
-        "it will go on holding, keep it; the data cannot tell."
+        "it will go on holding, keep it; the data cannot show that."
     )
 
 
@@ -228,10 +229,6 @@ def in_points(change: Change, sign: bool = True) -> str:
     return f"{numbers[0]} points, 95 % interval {numbers[1]} to {numbers[2]}"
 
 
-def listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
 def _turned(found: Sequence[Relation]) -> str:
     share = weakest(list(found))
     if share < -0.1:
@@ -256,17 +253,17 @@ def _habit(audit: Audit, column: ColumnAudit, habit: Habit) -> str:
         else f'{100 * habit.label_with:.0f} % of those rows have {audit.label} = "{audit.classes[-1]}", '
         f"{100 * habit.label_without:.0f} % of the others"
     )
-    begin = f"{column.name} tells the site: {_shares(habit)}; {numbers}. A model can read the site off it."
+    begin = f"{column.name} identifies the site: {_shares(habit)}; {numbers}. A model can recognise the site by it."
     if column.verdict.reason == "habit":
-        return f"{begin} Its other values tell nothing about the label beyond chance."
+        return f"{begin} Its other values do not predict the label beyond chance."
     fix = (
         "Fill its gaps in the file, so that no sign of them is added, or use it only at sites that have it"
         if habit.value is None
-        else f"Fill in a usual value where it is {habit.value:g}; as a gap it would still tell the site"
+        else f"Fill in a usual value where it is {habit.value:g}; as a gap it would still identify the site"
     )
     hidden = column.hidden.get(SITES)
     cost = f" (what that does to a model at sites left out: {in_points(hidden)})" if hidden else ""
     return (
-        f"{begin} Its other values do tell the label, {column.meaning.overall:+.2f} within sites, so the column is "
+        f"{begin} Its other values do predict the label, {column.meaning.overall:+.2f} within sites, so the column is "
         f"worth keeping. {fix}{cost}."
     )

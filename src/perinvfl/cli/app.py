@@ -18,10 +18,11 @@ from perinvfl.cli.list import show_catalogue
 from perinvfl.cli.models import diagnose, export, predict
 from perinvfl.cli.plot import plot
 from perinvfl.cli.report import report
-from perinvfl.cli.run import run, sweep
+from perinvfl.cli.run import demo, run, sweep
 from perinvfl.cli.table import table
 from perinvfl.cli.verify import verify
-from perinvfl.core.commands import STOPPED, guarded
+from perinvfl.core.commands import guarded
+from perinvfl.core.stopping import STOPPED, end_process
 
 PROGRAM = "perinvfl"
 app = typer.Typer(
@@ -29,7 +30,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (init, audit, run, sweep, table, plot, export, predict, diagnose, report, verify):
+for command in (demo, init, audit, run, sweep, table, plot, export, predict, diagnose, report, verify):
     app.command()(command)
 app.command("list")(show_catalogue)
 app.add_typer(data.app, name="data")
@@ -49,7 +50,11 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a file's name need not be text
-    sys.exit(call(sys.argv[1:]))
+    try:
+        code = call(sys.argv[1:])
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    end_process(code)
 
 
 def call(arguments: list[str]) -> int:
@@ -70,7 +75,7 @@ def _call(arguments: list[str]) -> int:
 
 def _resume_command(arguments: list[str]) -> str:
     """The command line that resumes what these arguments began; empty where nothing can be resumed."""
-    if not arguments or arguments[0] not in ("run", "sweep"):
+    if not arguments or arguments[0] not in ("demo", "run", "sweep"):
         return ""
     program = Path(sys.argv[0])
     if program.name == "__main__.py":

@@ -40,7 +40,11 @@ def waterbird(
     seeds: Annotated[str, typer.Option("--seeds", help="Seeds to make pictures for, such as 0,101,102.")] = "0",
     albums: Annotated[Path, typer.Option("--albums", help="Folder for the pictures, one file per seed.")] = ALBUMS,
     corrected: Annotated[
-        bool, typer.Option("--corrected", help="Without the landbirds that the list of waterbirds catches by mistake.")
+        bool,
+        typer.Option(
+            "--corrected",
+            help="Count towhees, meadowlarks and pewees, which the usual list takes for waterbirds, as landbirds.",
+        ),
     ] = False,
     set: Set = None,
     preview: Preview = None,

@@ -4,7 +4,6 @@ import importlib.util
 import logging
 import signal
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +11,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from perinvfl.cli.options import Set
+from perinvfl.core.extras import how_to_install
+from perinvfl.core.stopping import on_stop
 from perinvfl.errors import UserError
 from perinvfl.results.table import make_table
 from perinvfl.runs.records import Run, read_run, run_folders
@@ -32,7 +33,7 @@ Folder = Annotated[Path, typer.Argument(help="Folder of the federation, as `init
 def group() -> None:
     for package in ("flwr", "cryptography"):
         if importlib.util.find_spec(package) is None:
-            raise UserError(f"{package} is not installed; pip install 'perinvfl[federation]' brings it.")
+            raise UserError(f"Commands across machines need {package}: {how_to_install('federation')}.")
 
 
 @app.command()
@@ -71,7 +72,11 @@ def up(
     server = layout.open_server(folder)
     _silence_flower()
     line = f"The server listens on {bind}:{server.port} for {', '.join(server.sites)}. Ctrl-C stops it."
-    server_process.serve(server, bind, server.port, started=lambda: print(line, flush=True))
+    number = server_process.serve(server, bind, server.port, started=lambda: print(line, flush=True))
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    signal.signal(number, signal.SIG_DFL)  # ended by it, as whoever sent it expects
+    signal.raise_signal(number)
 
 
 @app.command()
@@ -90,12 +95,20 @@ def join(
         Path | None,
         typer.Option("--code", help="Folder of your own algorithms and models that an experiment may name."),
     ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow",
+            help="Own code that an experiment may name, as module:name; may be given several times. Nothing else but "
+            "the package itself is run.",
+        ),
+    ] = None,
     poll: Annotated[float, typer.Option("--poll", min=0.01, help="Seconds between two requests for work.")] = 0.5,
 ) -> None:
     """Take part as a site until stopped. The data do not leave this machine."""
     from perinvfl.flower import client_app, layout, site_process
 
-    site = layout.open_site(folder, server)
+    site = layout.open_site(folder, server, allow or [])
     if data is not None and not data.exists():
         raise UserError(f"{data} does not exist; give the site's arrays, its table or its folder of photographs.")
     _silence_flower()
@@ -103,13 +116,10 @@ def join(
         raise UserError(f"{code} is not a folder; give the one that holds your own algorithms and models.")
     given = {"data": data, "code": code}
     config = {name: str(path.resolve()) for name, path in given.items() if path is not None}
+    config["allow"] = ",".join(site.allow)
     taking_part = site_process.Node(site, config, client_app.answer, lambda line: print(line, flush=True), poll)
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        taking_part.stopping.set()
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
+    on_stop(lambda number: taking_part.stopping.set())
     taking_part.serve()
 
 

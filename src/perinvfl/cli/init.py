@@ -109,6 +109,7 @@ def _draft(path: Path, file: Path, guesses: "dict[str, Guess]", declared: dict[s
     """What to write, and how much is wrong with the data as they would be read then."""
     from perinvfl.core import config
     from perinvfl.data.own.files import FileSettings
+    from perinvfl.data.own.rows import IGNORE_IT
     from perinvfl.data.own.survey import survey
     from perinvfl.runs.draft import Draft, relative_path
 
@@ -116,7 +117,7 @@ def _draft(path: Path, file: Path, guesses: "dict[str, Guess]", declared: dict[s
     found = survey(config.build(FileSettings, given, "data"))
     whole = [fault for fault in found["faults"] if not fault["where"]]
     ignore = {r["column"]: r["what"] for r in found["remarks"] if r["kind"] == "identifier"}
-    ignore |= {fault["column"]: fault["what"] for fault in whole if "ignore" in fault["what"]}
+    ignore |= {fault["column"]: fault["what"] for fault in whole if fault["what"].endswith(IGNORE_IT)}
     if set(found.get("features", ())) <= set(ignore):
         ignore = {}  # something must be left to predict from
     if "task" not in found:

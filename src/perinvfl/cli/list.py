@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from perinvfl.errors import UserError
+from perinvfl.results.finished import published_names
 from perinvfl.runs.catalogue import Entry, Setting, read_catalogue
-from perinvfl.runs.presets import preset_file, preset_line, preset_names
+from perinvfl.runs.presets import demo_file, preset_file, preset_line, preset_names
 from perinvfl.terminal.console import wide_console
 
 MODELS = {
@@ -22,6 +23,7 @@ MODELS = {
     ),
     "module": ("a torch.nn.Module of your own", ("build",)),
 }
+DEMO = "demo"  # the experiment file of `perinvfl demo`, as it is, to be copied
 PURPOSES = {
     "shift": "models that hold where data differ from training",
     "shared": "one model for all clients",
@@ -82,6 +84,8 @@ def _show_all(console: Console) -> None:
         methods.setdefault(table, []).append(method)
     for table, names in methods.items():
         console.print(f"  ...-{table}: {', '.join(names)}", soft_wrap=True)
+    console.print("Published tables, for `perinvfl table NAME`", style="bold")
+    console.print(f"  {', '.join(published_names())}", soft_wrap=True)
     console.print("`perinvfl list NAME` shows one of them with all its settings.")
 
 
@@ -104,6 +108,8 @@ def _show_one(console: Console, name: str) -> None:
     if name in preset_names():
         console.print(f"preset {name}: {preset_line(name)}", style="bold")
         console.print(preset_file(name).read_text(encoding="utf-8").partition("\n")[2])
+    if name == DEMO:
+        print(demo_file().read_text(encoding="utf-8"), end="")
     for setting, owners in _owners(name):
         _show_settings(console, f"setting of {', '.join(owners)}", (setting,))
 
@@ -127,7 +133,7 @@ def _known() -> list[str]:
     catalogue = read_catalogue()
     entries = [*catalogue.algorithms.items(), *catalogue.benchmarks.items(), *catalogue.sections.items()]
     settings = sorted({setting.name for _, entry in entries for setting in entry.settings})
-    return list(dict.fromkeys([*(name for name, _ in entries), *MODELS, *preset_names(), *settings]))
+    return list(dict.fromkeys([*(name for name, _ in entries), *MODELS, *preset_names(), DEMO, *settings]))
 
 
 def _owners(name: str) -> list[tuple[Setting, list[str]]]:

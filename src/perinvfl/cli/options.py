@@ -44,7 +44,7 @@ Method = Annotated[
 ]
 Seed = Annotated[list[int] | None, typer.Option("--seed", help="Only runs with this seed; may be given several times.")]
 Category = Annotated[
-    list[str] | None, typer.Option("--category", help="A column of numbers that are codes and no amounts.")
+    list[str] | None, typer.Option("--category", help="A column of numbers that are codes, not amounts.")
 ]
 Missing = Annotated[
     list[str] | None,
@@ -56,6 +56,16 @@ Json = Annotated[bool, typer.Option("--json", help="Print progress and the table
 Track = Annotated[
     list[Tracker] | None, typer.Option("--track", help="Also log to TensorBoard or MLflow; may be given twice.")
 ]
+
+On = Annotated[
+    str,
+    typer.Option(
+        "--on",
+        metavar="CLUSTER",
+        help="ray: tasks on a Ray cluster, on this machine or at RAY_ADDRESS; ray://HOST:PORT: one that runs there.",
+    ),
+]
+Cores = Annotated[int, typer.Option("--cores", min=1, help="Cores of each task, with --on.")]
 
 
 @dataclass(frozen=True)

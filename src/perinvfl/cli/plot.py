@@ -8,6 +8,7 @@ import typer
 
 from perinvfl.cli.options import Method, Rule, Seed, pick_of
 from perinvfl.errors import UserError
+from perinvfl.results.finished import check_has_records
 from perinvfl.results.search_records import default_rule, published_folders, read_published
 from perinvfl.runs.picking import Pick
 from perinvfl.runs.records import find_runs
@@ -55,6 +56,7 @@ def _charts(folder: Path, kind: str, rule: str, pick: Pick) -> dict[str, "alt.To
 
     published = published_folders(folder)
     if not published:
+        check_has_records(folder)
         if rule:
             raise UserError(
                 f"--rule {rule} is for figures of a published table; those of your own runs show all of them. "

@@ -11,10 +11,10 @@ from rich.console import Console
 from perinvfl.cli.options import ProgressOptions
 from perinvfl.results.render import as_json
 from perinvfl.results.table import make_table
-from perinvfl.runs.progress import Lines, Progress
+from perinvfl.runs.progress import Lines, Progress, Several
 from perinvfl.runs.records import Run
 from perinvfl.terminal.live import Live
-from perinvfl.terminal.track import JsonLines, Several, trackers
+from perinvfl.terminal.track import JsonLines, trackers
 
 if TYPE_CHECKING:
     from perinvfl.runs.experiment import Experiment

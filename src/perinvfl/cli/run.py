@@ -1,15 +1,18 @@
 """`perinvfl run` and `perinvfl sweep`: train what a file asks for, then show the table."""
 
 import dataclasses
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from perinvfl.cli.options import (
+    Cores,
     DataRoot,
     ExperimentFile,
     Json,
+    On,
     Out,
     ProgressOptions,
     Quiet,
@@ -19,18 +22,26 @@ from perinvfl.cli.options import (
 )
 from perinvfl.cli.progress import print_json_table, showing_progress
 from perinvfl.core.files import write_atomically
+from perinvfl.core.importing import importing
 from perinvfl.core.toml_text import toml_text
 from perinvfl.errors import UserError
 from perinvfl.results.ranking import best_experiment, rank, ranking_json, ranking_text
 from perinvfl.results.selection import RULES, rule_named
 from perinvfl.results.table import make_table
-from perinvfl.runs.presets import preset_file, preset_names
+from perinvfl.runs.presets import demo_file, preset_file, preset_names
 from perinvfl.runs.records import Run, read_run
 from perinvfl.terminal.console import wide_console
 from perinvfl.terminal.tables import show_table, show_text
 
 if TYPE_CHECKING:
+    from perinvfl.runs.batches import Dispatcher
     from perinvfl.runs.experiment import Experiment
+    from perinvfl.tuning.search import Search
+
+
+class Sampler(StrEnum):
+    random = "random"
+    optuna = "optuna"
 
 
 def run(
@@ -49,14 +60,37 @@ def run(
     quiet: Quiet = False,
     json: Json = False,
     track: Track = None,
+    on: On = "",
+    cores: Cores = 1,
 ) -> None:
     """Train what FILE or a preset asks for, then show the table. After an interruption the same command resumes."""
-    from perinvfl.runs.experiment import read_experiment
+    with importing():
+        from perinvfl.cluster.dispatcher import dispatcher_on
+        from perinvfl.runs.experiment import read_experiment
 
     if (file is None) == (not preset):
         raise UserError("Give one of FILE and --preset NAME; `perinvfl list` shows the presets.")
     experiment = read_experiment(file or preset_file(preset), _overrides(set, data_root))
-    _train_and_show(experiment, out, progress_options(quiet, json, track))
+    with dispatcher_on(on, cores) as dispatcher:
+        _train_and_show(experiment, out, progress_options(quiet, json, track), dispatcher)
+
+
+def demo(
+    set: Set = None,
+    out: Out = Path("runs"),
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Train five methods on coloured digits and show the table: one to two minutes on two cores, nothing to download.
+
+    What it trains is an experiment file; `perinvfl list demo` shows it, and Ctrl-C is safe: the same command resumes.
+    """
+    with importing():
+        from perinvfl.runs.batches import InThisProcess
+        from perinvfl.runs.experiment import read_experiment
+
+    experiment = read_experiment(demo_file(), _overrides(set, None))
+    _train_and_show(experiment, out, progress_options(quiet, json, None), InThisProcess())
 
 
 def sweep(
@@ -79,24 +113,42 @@ def sweep(
     quiet: Quiet = False,
     json: Json = False,
     track: Track = None,
+    on: On = "",
+    cores: Cores = 1,
+    sampler: Annotated[
+        Sampler, typer.Option("--sampler", help="Draw settings at random, or let Optuna learn from those before.")
+    ] = Sampler.random,
+    prune: Annotated[
+        bool, typer.Option("--prune/--no-prune", help="Optuna: give up settings below the median of those before.")
+    ] = True,
 ) -> None:
-    """Random search over the ranges that `perinvfl list` shows; settings named in FILE stay as they are.
+    """Search the ranges that `perinvfl list` shows; settings named in FILE stay as they are.
 
     Ends with the settings ranked by a rule, and writes the best as best.toml, an experiment file.
     """
-    from perinvfl.engine.simulation import pick_device
-    from perinvfl.runs.experiment import read_experiment, read_table
-    from perinvfl.runs.search import search
+    with importing():
+        from perinvfl.cluster.dispatcher import dispatcher_on
+        from perinvfl.runs.experiment import read_experiment, read_table
+        from perinvfl.runs.search import search
 
     if rule:
         rule_named(rule)  # before anything is trained
-    overrides = _overrides(set, data_root)
-    experiment = search(read_experiment(file, overrides), trials, search_seed)
+    overrides, options = _overrides(set, data_root), progress_options(quiet, json, track)
+    given = read_experiment(file, overrides)
+    if sampler == Sampler.optuna:
+        from perinvfl.tuning.search import Search, rule_for
+
+        asked = Search(trials, search_seed, rule_for(given, rule), prune)
+        with dispatcher_on(on, cores) as dispatcher:
+            runs, records = _tune(given, asked, out, options, dispatcher)
+        _show_ranking(runs, records, asked.rule.name, read_table(file, overrides), options)
+        return
+    experiment = search(given, trials, search_seed)
     experiment = dataclasses.replace(experiment, name=f"{experiment.name}-sweep")
-    # On a CPU one run already fills the cores, and trials on their own can be resumed on their own.
-    on_gpu = pick_device(experiment.trials[0].training.device).type == "cuda"
-    options = progress_options(quiet, json, track)
-    runs = _train(experiment, out, options, together if on_gpu else 1)
+    with dispatcher_on(on, cores) as dispatcher:
+        # On a CPU one run already fills the cores, and trials on their own can be resumed on their own.
+        on_gpu = dispatcher.uses_gpu(experiment.trials[0].training.device)
+        runs = _train(experiment, out, options, together if on_gpu else 1, dispatcher)
     _show_ranking(runs, out / experiment.name, rule, read_table(file, overrides), options)
 
 
@@ -110,7 +162,7 @@ def _show_ranking(runs: list[Run], records: Path, rule: str, table: dict[str, An
             raise
         unranked = str(error)
     if ranking is not None:
-        made = best_experiment(ranking, table, f"{records.name.removesuffix('-sweep')}-best")
+        made = best_experiment(ranking, table, f"{records.name.removesuffix('-sweep').removesuffix('-optuna')}-best")
         about = f"# The best of {len(ranking.ranked)} settings by the rule {ranking.rule.name}: {ranking.rule.doc}.\n"
         write_atomically(best, (about + toml_text(made)).encode())
     if options.json:
@@ -132,20 +184,39 @@ def _overrides(set: list[str] | None, data_root: Path | None) -> list[str]:
     return [*(set or []), *root]
 
 
-def _train(experiment: "Experiment", out: Path, options: ProgressOptions, most_together: int) -> list[Run]:
+def _tune(
+    given: "Experiment", asked: "Search", out: Path, options: ProgressOptions, dispatcher: "Dispatcher"
+) -> tuple[list[Run], Path]:
+    from perinvfl.tuning.search import tune
+
+    experiment = dataclasses.replace(given, name=f"{given.name}-optuna")
+    records = out / experiment.name
+    at_most = dataclasses.replace(experiment, trials=experiment.trials * asked.trials)
+    with showing_progress(options, at_most, records, wide_console()) as watch:
+        folders = tune(experiment, asked, records, watch, dispatcher)
+    return _sound([run for run in map(read_run, folders) if run is not None]), records
+
+
+def _train(
+    experiment: "Experiment", out: Path, options: ProgressOptions, most_together: int, dispatcher: "Dispatcher"
+) -> list[Run]:
     from perinvfl.runs.train import train
 
     records = out / experiment.name
     with showing_progress(options, experiment, records, wide_console()) as watch:
-        folders = train(experiment, records, watch, most_together)
-    runs = [run for run in map(read_run, folders) if run is not None]
+        folders = train(experiment, records, watch, most_together, dispatcher)
+    return _sound([run for run in map(read_run, folders) if run is not None])
+
+
+def _sound(runs: list[Run]) -> list[Run]:
     if all(run.broken is not None for run in runs):
         raise UserError("Every run diverged; smaller learning rates usually help.")
     return runs
 
 
-def _train_and_show(experiment: "Experiment", out: Path, options: ProgressOptions) -> None:
-    runs, records, console = _train(experiment, out, options, most_together=1), out / experiment.name, wide_console()
+def _train_and_show(experiment: "Experiment", out: Path, options: ProgressOptions, dispatcher: "Dispatcher") -> None:
+    records, console = out / experiment.name, wide_console()
+    runs = _train(experiment, out, options, most_together=1, dispatcher=dispatcher)
     if options.json:
         print_json_table(runs, records)
     if options.json or options.quiet:

@@ -4,19 +4,21 @@ import dataclasses
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from perinvfl.cli.options import NO_RULE, Method, Seed, pick_of
 from perinvfl.errors import UserError
+from perinvfl.results.finished import published_names, read_finished
 from perinvfl.results.packed import packed_files
+from perinvfl.results.published import SCORES, score_named, table_of_published
 from perinvfl.results.ranking import Ranking, is_search, rank, ranking_json, ranking_text
 from perinvfl.results.render import as_json, render, render_text
 from perinvfl.results.scores import has_groups
-from perinvfl.results.search_records import SearchRecords, default_rule, published_folders, read_published
-from perinvfl.results.selection import RULES
-from perinvfl.results.table import Table, make_table, published_table, several_tables
+from perinvfl.results.search_records import published_folders, read_published
+from perinvfl.results.selection import RULES, rule_named
+from perinvfl.results.table import Table, make_table
 from perinvfl.results.worlds import BOUND, WorldRecords, read_worlds, worlds_folder
 from perinvfl.results.worlds_table import as_json as worlds_json
 from perinvfl.results.worlds_table import full_text, summary_text
@@ -24,8 +26,6 @@ from perinvfl.runs.picking import Pick
 from perinvfl.runs.records import Run, find_runs, read_packed
 from perinvfl.terminal.console import wide_console
 from perinvfl.terminal.tables import show_table, show_text
-
-GROUPED = ("accuracy", "balanced", "worst-group")
 
 
 class FileFormat(StrEnum):
@@ -53,8 +53,8 @@ def table(
     place: Annotated[
         Path,
         typer.Argument(
-            help="A published table (rc_mnist, rc_fmnist, ablation, beyond, waterbird, worlds, heart_disease), or a "
-            "folder with runs."
+            help=f"A folder with runs, or a published table: {', '.join(published_names())}.",
+            autocompletion=lambda incomplete: [name for name in published_names() if name.startswith(incomplete)],
         ),
     ],
     rule: Annotated[
@@ -91,23 +91,41 @@ def table(
         return
     if full:
         raise UserError(f"--full is for the table of worlds; {place} is another one.")
-    published = {name: read_published(folder) for name, folder in published_folders(place).items()}
     packed = packed_files(place)
     if packed:
         _refuse(place, {"--rule": rule})
         _show(_packed(packed, pick, score or ""), format)
         return
-    if published:
+    shown = score.value if score else ""
+    made = _published(place, rule, shown)
+    if made is not None:
         _refuse(place, {"--method": method, "--seed": seed})
-        made = _published(place.name, published, rule, score.value if score else "")
     else:
         runs = pick.among(find_runs(place))
         if is_search(runs) and score is None:
             _show_search(rank(runs, rule), format)
             return
         _check_no_rule(rule, runs, place)
-        made = table_of(runs, score.value if score else "")
+        made = table_of(runs, shown)
     _show([made], format)
+
+
+def _published(place: Path, rule: str, score: str) -> Table | None:
+    """A published table, from its records or else finished from the package; None where a folder holds other runs."""
+    records = {name: read_published(folder) for name, folder in published_folders(place).items()}
+    if records:
+        return table_of_published(place.name, records, rule, score)
+    if place.exists():
+        return None
+    finished = read_finished(place)
+    if finished is None:
+        names = ", ".join(published_names())
+        raise UserError(f"{place} is not a folder, nor a published table; those are {names}.")
+    if score:
+        score_named(score)
+    if rule:
+        rule_named(rule)
+    return finished.table(rule, score)
 
 
 def _check_no_rule(rule: str, runs: list[Run], place: Path) -> None:
@@ -136,16 +154,6 @@ def _show(tables: list[Table], format: FileFormat | None) -> None:
             print("\n" * bool(number) + title + render(made, format.value))
 
 
-def _published(name: str, published: dict[str, SearchRecords], rule: str, score: str) -> Table:
-    shown: Any = score or ("balanced" if len(published) > 1 else "accuracy")
-    if shown not in GROUPED:
-        raise UserError(f"--score {shown}: a published table holds no predictions; it has {', '.join(GROUPED)}.")
-    if len(published) > 1:
-        return several_tables(name, published, rule or default_rule(*published.values()), shown)
-    records = next(iter(published.values()))
-    return published_table(records, rule or default_rule(records), shown)
-
-
 def _refuse(place: Path, given: dict[str, object]) -> None:
     """An option that means nothing here is not passed over in silence."""
     for name, value in given.items():
@@ -165,7 +173,7 @@ def _show_search(ranking: Ranking, format: FileFormat | None) -> None:
 def table_of(runs: list[Run], score: str) -> Table:
     """Of a score that was asked for, from predictions where there are any; else as recorded."""
     grouped = any(map(has_groups, runs))
-    if score == "worst-group" or not score or (grouped and score in GROUPED):
+    if score == "worst-group" or not score or (grouped and score in SCORES):
         return make_table(runs, score or "accuracy")  # type: ignore[arg-type]
     from perinvfl.scoring.score_table import has_scores, score_table  # with numpy
 

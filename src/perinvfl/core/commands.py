@@ -5,9 +5,8 @@ import warnings
 from collections.abc import Callable
 
 from perinvfl.core.naming import visible
+from perinvfl.core.stopping import STOPPED
 from perinvfl.errors import UserError
-
-STOPPED = 130  # exit code after Ctrl-C
 
 
 def guarded(work: Callable[[], int], resume: str = "") -> int:

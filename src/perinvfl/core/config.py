@@ -14,6 +14,7 @@ from perinvfl.core.naming import in_short, shortened
 from perinvfl.errors import UserError
 
 T = TypeVar("T")
+MOST_LISTED = 3000  # characters of a list of what is known
 
 
 class NumbersByName(dict[str, tuple[float, ...]]):
@@ -53,9 +54,17 @@ def replaced(settings: T, key: str, value: Any, where: str) -> T:
 
 
 def suggest(key: str, known: list[str]) -> str:
-    """The end of a sentence about a name that is not known."""
+    """The end of a sentence about a name that is not known.
+
+    >>> suggest("colour", ["color", "size"]), suggest("b", ["x" * 1000, "y"])[:40]
+    ('; did you mean color?', '; known are xxxxxxxxxxxxxxxxxxxxxxxxxxxx')
+    >>> len(suggest("b", ["x" * 1000] * 1000)) < 2000
+    True
+    """
     close = difflib.get_close_matches(shortened(str(key)), known, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(known)}."
+    if close:
+        return f"; did you mean {shortened(close[0])}?"
+    return f"; known are {shortened(', '.join(map(shortened, known)), MOST_LISTED)}."
 
 
 def convert(hint: Any, value: Any, where: str) -> Any:

@@ -25,6 +25,10 @@ class LogUniform:
     def draw(self, rng: random.Random, settings: Any) -> float:
         return math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
 
+    def at(self, settings: Any) -> "LogUniform":
+        """The range beside these settings."""
+        return self
+
     def __str__(self) -> str:
         return f"{self.low:g} to {self.high:g}, log"
 
@@ -35,6 +39,9 @@ class OneOf:
 
     def draw(self, rng: random.Random, settings: Any) -> Any:
         return rng.choice(self.options)
+
+    def at(self, settings: Any) -> "OneOf":
+        return self
 
     def __str__(self) -> str:
         return "one of " + ", ".join(str(option) for option in self.options)
@@ -49,8 +56,11 @@ class By:
 
     def draw(self, rng: random.Random, settings: Any) -> Any:
         place = rng.random()  # drawn whatever the other setting, so that the other draws stay the same
-        chosen = self.ranges.get(getattr(settings, self.field))
+        chosen = self.at(settings)
         return None if chosen is None else math.exp(math.log(chosen.low) + place * math.log(chosen.high / chosen.low))
+
+    def at(self, settings: Any) -> LogUniform | None:
+        return self.ranges.get(getattr(settings, self.field))
 
     def __str__(self) -> str:
         return "; ".join(f"{value}: {range_}" for value, range_ in self.ranges.items())
@@ -134,10 +144,17 @@ def draw(settings: Any, rng: random.Random, held: frozenset[str], ranges: Mappin
     return dataclasses.replace(settings, **kept)
 
 
+def search_space(
+    settings: Any, held: frozenset[str], ranges: Mapping[str, Range] = {}
+) -> dict[str, LogUniform | OneOf]:
+    """Where each field that is not held may lie: what `draw` draws from."""
+    found = {name: range_.at(settings) for name, range_ in _searched(settings, ranges).items() if name not in held}
+    return {name: range_ for name, range_ in found.items() if range_ is not None}
+
+
 def can_draw(settings: Any, held: frozenset[str], ranges: Mapping[str, Range] = {}) -> bool:
     """Whether there is anything for `draw` to draw."""
-    found = _searched(settings, ranges).items()
-    return any(name not in held and range_.draw(random.Random(0), settings) is not None for name, range_ in found)
+    return bool(search_space(settings, held, ranges))
 
 
 def _searched(settings: Any, ranges: Mapping[str, Range]) -> dict[str, Range]:

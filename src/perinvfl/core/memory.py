@@ -2,12 +2,14 @@
 
 import math
 import resource
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from perinvfl.errors import UserError
 
 CGROUP = Path("/sys/fs/cgroup")
+NO_MEMORY = "can't allocate memory"  # in torch's words
 UNITS = (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
@@ -22,6 +24,23 @@ def check_fits(bytes: float, what: str, free: float | None = None) -> None:
     free = free_memory() if free is None else free
     if bytes > free:
         raise UserError(f"{what} would need {in_words(bytes)} of memory, and {in_words(free)} are free here.")
+
+
+@contextmanager
+def refusing_too_large(what: str) -> Iterator[None]:
+    """Where memory runs out while something is made, the same sentence: what it takes on the way is known only then.
+
+    >>> with refusing_too_large("The table"):
+    ...     raise MemoryError
+    Traceback (most recent call last):
+    perinvfl.errors.UserError: The table would need more memory than is free here.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:  # torch has no error of its own for it on the CPU
+        if isinstance(error, RuntimeError) and NO_MEMORY not in str(error):
+            raise
+        raise UserError(f"{what} would need more memory than is free here.") from None
 
 
 def free_memory() -> float:

@@ -9,6 +9,8 @@ from perinvfl.errors import UserError
 # Control characters, turns of the writing direction, and halves of characters, which no encoding has.
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
+LONGEST_NAME = 200  # characters of the name of a client, a context, a class, a column or a test case
+
 
 def name_of(value: Any) -> str:
     """A client, context or class as text: 2021.0 and 2021 are the same name.
@@ -75,6 +77,17 @@ def listed(names: Iterable[str], most: int = 6) -> str:
     names = list(names)
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def with_and(names: Iterable[str], most: int | None = None) -> str:
+    """In the middle of a sentence; most: that are named, else all.
+
+    >>> with_and(["a"]), with_and(["a", "b", "c"]), with_and("abcd", most=2)
+    ('a', 'a, b and c', 'a, b and ...')
+    """
+    names = list(names)
+    *first, last = [*names[:most], "..."] if most is not None and len(names) > most else names
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def words_of(name: str) -> list[str]:

@@ -4,14 +4,16 @@ import hashlib
 import importlib
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 from perinvfl.errors import UserError
 
 DIGEST = "__source_digest__"  # kept in a user's own module
+_ALLOWED: ContextVar[frozenset[str] | None] = ContextVar("allowed", default=None)  # names that a site may load
 
 
 @contextmanager
@@ -28,11 +30,31 @@ def importing_from(*folders: Path) -> Iterator[None]:
             sys.path.reverse()
 
 
+class NotAllowed(UserError):
+    """Code that is not among those allowed."""
+
+
+@contextmanager
+def allowing_only(names: Collection[str]) -> Iterator[None]:
+    """Whatever is not among these names is refused before it is imported: somebody else wrote what is read here."""
+    before = _ALLOWED.set(frozenset(names))
+    try:
+        yield
+    finally:
+        _ALLOWED.reset(before)
+
+
 def load(name: str, where: str) -> Any:
     """What `module:name` stands for; modules in the working folder are found too."""
     module_name, colon, attribute = name.partition(":")
     if not colon or not module_name or not attribute:
         raise UserError(f'{where} = "{name}": must be module:name, such as my_module:build.')
+    allowed = _ALLOWED.get()
+    if allowed is not None and name not in allowed:
+        raise NotAllowed(
+            f'{where} = "{name}": this site does not allow it. To allow it, join with --allow {name}, or write '
+            f'allow = ["{name}"] in the site\'s site.toml.'
+        )
     try:
         with importing_from(Path.cwd()):
             module = importlib.import_module(module_name)

@@ -2,6 +2,8 @@
 
 from statistics import fmean
 
+from torch import Tensor
+
 from perinvfl.data.federation import Federation, Split, Task
 
 
@@ -31,9 +33,10 @@ def _guess(task: Task, train: Split, client: int) -> float:
     return float(y.mean() if task == "regression" else y.mode().values)
 
 
-def constant_fit(federation: Federation) -> float:
-    """What a constant answer scores on the training data themselves, the mean over clients."""
-    rows = constant_scores(federation.task, federation.train, {"train": federation.train})["train"]
+def constant_fit(federation: Federation, clients: Tensor | None = None) -> float:
+    """What a constant answer scores on the training data themselves, the mean over clients: all, or these [n]."""
+    train = federation.train if clients is None else Split(*(part[clients.cpu()] for part in federation.train))
+    rows = constant_scores(federation.task, train, {"train": train})["train"]
     return fmean(row for row in rows if row is not None)
 
 

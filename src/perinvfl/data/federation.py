@@ -89,6 +89,7 @@ class Federation:
     groups: tuple[str, ...] = ()  # names of (class, context) pairs of a binary task's tests, by 2 · class + context
     augmentation: Augmentation = AS_IT_IS
     split: ContextUse = "given"
+    answers: int = 0  # how many different ones there are of what is discounted; 0: as many as classes
     even_classes: bool = False  # class shares are taken off the logits in training
     views: tuple[int, ...] = ()  # in which view of `models.symmetry` each client's images are here; empty: as they are
     lens: Tensor | None = None  # of `models.lens`, through which x is seen here; None: as it is

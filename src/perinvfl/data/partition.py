@@ -31,17 +31,33 @@ class Dealing:
 
     alpha: float = hyper(
         0.1,
-        "dirichlet: how evenly a class is spread over clients; small: few clients hold it",
+        "with partition dirichlet: how evenly each class is spread over clients; the smaller, the more "
+        "clients differ; at 0.1, common in papers, most clients hold few classes",
         symbol="α",
         above=0,
         later=True,
     )
-    classes_per_client: int = hyper(2, "pathological: classes that a client holds", least=1, later=True)
+    classes_per_client: int = hyper(
+        2,
+        "with partition pathological: number of classes that each client holds; the fewer, the more clients "
+        "differ; 2 is common in papers",
+        least=1,
+        later=True,
+    )
     similarity: float = hyper(
-        0.1, "similarity: share of the samples dealt evenly; the rest is sorted by label", least=0, most=1, later=True
+        0.1,
+        "with partition similarity: share of the samples divided at random, the rest being sorted by label, "
+        "so that clients differ; 1 makes them alike, 0.1 leaves them very different",
+        least=0,
+        most=1,
+        later=True,
     )
     size_spread: float = hyper(
-        0.0, "how unequal clients are in size: the deviation of the logarithm of their shares", least=0, later=True
+        0.0,
+        "how unequal clients are in size, as real ones are: standard deviation of the logarithm of their "
+        "shares; 0 makes them equal, 1 very unequal",
+        least=0,
+        later=True,
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from perinvfl.core.extras import how_to_install
 from perinvfl.data.benchmarks.birds import LAND, SIDES, WATER
 from perinvfl.errors import UserError
 
@@ -205,5 +206,5 @@ def pillow() -> Any:
     try:
         from PIL import Image
     except ImportError:
-        raise UserError("Photographs need Pillow: pip install 'perinvfl[photos]'.") from None
+        raise UserError(f"Photographs need Pillow: {how_to_install('photos')}.") from None
     return Image

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from perinvfl.core.config import suggest
+from perinvfl.core.memory import refusing_too_large
 from perinvfl.data.benchmarks.digits import DigitSettings, digit_federation
 from perinvfl.data.benchmarks.drawn import DrawnSettings, drawn_federation
 from perinvfl.data.benchmarks.heart_disease import HeartSettings, heart_federation
@@ -40,32 +41,32 @@ BENCHMARKS: dict[str, Benchmark] = {
     "rc_mnist": Benchmark(
         DigitSettings,
         partial(digit_federation, "rc_mnist"),
-        "handwritten digits: the rotation tells the client, the colour is spurious",
+        "handwritten digits: each client's are rotated differently, the colour is a shortcut",
     ),
     "rc_fmnist": Benchmark(
         DigitSettings,
         partial(digit_federation, "rc_fmnist"),
-        "pictures of clothes: the rotation tells the client, the colour is spurious",
+        "pictures of clothes: each client's are rotated differently, the colour is a shortcut",
     ),
     "mnist": Benchmark(
         PlainDigitSettings,
         partial(plain_federation, "mnist"),
-        "handwritten digits as they are, dealt out to clients by their labels",
+        "handwritten digits as they are, divided among clients by their labels",
     ),
     "fmnist": Benchmark(
         PlainDigitSettings,
         partial(plain_federation, "fmnist"),
-        "pictures of clothes as they are, dealt out to clients by their labels",
+        "pictures of clothes as they are, divided among clients by their labels",
     ),
     "waterbird": Benchmark(
         WaterbirdSettings,
         waterbird_federation,
-        "photographs of birds before land and water: the species tell the client, the background is spurious",
+        "photographs of birds before land and water: clients have different species, the background is a shortcut",
     ),
     "drawn_birds": Benchmark(
         DrawnSettings,
         drawn_federation,
-        "drawn birds before drawn land and water, to run what is made for photographs",
+        "drawn birds before drawn land and water, to try WaterBird's experiments without photographs",
     ),
     "structural": Benchmark(
         StructuralSettings,
@@ -75,7 +76,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "planted": Benchmark(
         PlantedSettings,
         planted_federation,
-        "tables with a planted shortcut: a column that follows from the label, more in some contexts than in others",
+        "tables with a planted shortcut: a column made from the label, more closely in some contexts than in others",
     ),
     "heart_disease": Benchmark(
         HeartSettings,
@@ -92,7 +93,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         file_federation,
         "your own data: a table, arrays or photographs",
     ),
-    "sites": Benchmark(SitesSettings, refuse, "what the sites of a federation hold themselves, and nobody else sees"),
+    "sites": Benchmark(SitesSettings, refuse, "data that only the sites of a deployment have"),
 }
 
 
@@ -105,4 +106,6 @@ def build_federation(benchmark: str, settings: Any, seed: int) -> Federation:
         raise UserError(
             f"{benchmark} takes settings of type {chosen.settings.__name__}, not {type(settings).__name__}."
         )
-    return dataclasses.replace(chosen.build(settings, seed), origin=Origin(benchmark, settings, seed))
+    with refusing_too_large(f"What {benchmark} makes by these settings"):
+        made = chosen.build(settings, seed)
+    return dataclasses.replace(made, origin=Origin(benchmark, settings, seed))

@@ -54,17 +54,21 @@ class Batched:
         return self._over_clients(one, server, states, cohort)
 
     def measure(self, params: Params, tests: list[Split]) -> Tensor:
-        trials = next(iter(params.values())).shape[0]
-        flat = tree.flatten_axes(params)
-        each = torch.vmap(lambda p, x: predict(self.problem, p, x))
-        one = torch.vmap(lambda logits, y, context: measure_logits(self.problem, logits, y, context))
-        logits = {key: each(flat, x.flatten(0, 1)) for key, x in {id(test.x): test.x for test in tests}.items()}
-        scores = [one(logits[id(test.x)], test.y.flatten(0, 1), test.context.flatten(0, 1)) for test in tests]
-        return torch.stack(scores, 1).unflatten(0, (trials, -1))
+        one = torch.vmap(torch.vmap(lambda logits, y, context: measure_logits(self.problem, logits, y, context)))
+        logits = {key: self.predict(params, x) for key, x in {id(test.x): test.x for test in tests}.items()}
+        return torch.stack([one(logits[id(test.x)], test.y, test.context) for test in tests], 2)
 
     def predict(self, params: Params, x: Tensor) -> Tensor:
-        one = torch.vmap(lambda p, own: predict(self.problem, p, own))
-        return one(tree.flatten_axes(params), x.flatten(0, 1)).unflatten(0, x.shape[:2])
+        def one(params: Params, x: Tensor) -> Tensor:
+            return predict(self.problem, params, x)
+
+        if self._shares(x):
+            return torch.vmap(torch.vmap(one), in_dims=(0, None))(params, x[0])
+        return torch.vmap(one)(tree.flatten_axes(params), x.flatten(0, 1)).unflatten(0, x.shape[:2])
+
+    def _shares(self, x: Tensor) -> bool:
+        """Whether all trials look at the same inputs [T, n, ...], and the model can make use of that."""
+        return self.problem.batched and x.shape[0] > 1 and x.stride(0) == 0
 
     def statistics(self, params: Params, cohort: Cohort) -> Params:
         assert self.problem.model.statistics is not None
@@ -84,22 +88,29 @@ class Batched:
 
         sent = torch.vmap(send)(self.hyper, server, cohort.ids)
 
-        def to_each(leaf: Tensor) -> Tensor:  # [T, ...] -> [T * n, ...]
-            return leaf[:, None].expand(trials, n, *leaf.shape[1:]).flatten(0, 1)
+        def to_each(leaf: Tensor) -> Tensor:  # [T, ...] -> [T, n, ...]
+            return leaf[:, None].expand(trials, n, *leaf.shape[1:])
 
         now, control = to_each(torch.as_tensor(sent.round)), tree.map(to_each, sent.control)
-        broadcast = Broadcast(tree.map(to_each, sent.params), sent.weight.flatten(), now, control)
+        broadcast = Broadcast(tree.map(to_each, sent.params), sent.weight, now, control)
         rows = {
-            name: (leaf.gather(1, cohort.ids) if leaf.ndim == 2 else leaf[:, None].expand(trials, n)).flatten()
+            name: leaf.gather(1, cohort.ids) if leaf.ndim == 2 else leaf[:, None].expand(trials, n)
             for name, leaf in self.client_hyper.items()
         }
-        data, states = tree.flatten_axes(cohort.data), tree.flatten_axes(states)
-        indices = None if cohort.indices is None else cohort.indices.flatten(0, 1)
-        return tree.split_axis(self._map(one, (rows, broadcast, states, data, indices), trials * n), trials)
+        return self._map(one, (rows, broadcast, states), cohort)
 
-    def _map(self, one: Callable[..., Any], stacked: tuple[Any, ...], count: int) -> Any:
-        """`one` for every place on the first axis of what is stacked; a None is the same for all."""
-        return torch.vmap(one, in_dims=tuple(None if part is None else 0 for part in stacked))(*stacked)
+    def _map(self, one: Callable[..., Any], given: tuple[Any, ...], cohort: Cohort) -> Any:
+        """`one` for every client of every trial, with what it is given besides its data: all [T, n, ...]."""
+        drawn = None if cohort.indices is None else 0
+        if self._shares(cohort.data.x):
+            data = cohort.data._replace(x=cohort.data.x[0])
+            each = torch.vmap(one, in_dims=(0, 0, 0, 0, drawn))
+            both = torch.vmap(each, in_dims=(0, 0, 0, Split(None, 0, 0), drawn))  # type: ignore[arg-type]
+            return both(*given, data, cohort.indices)
+        flat = tree.flatten_axes((*given, cohort.data))
+        indices = None if cohort.indices is None else cohort.indices.flatten(0, 1)
+        found = torch.vmap(one, in_dims=(0, 0, 0, 0, drawn))(*flat, indices)
+        return tree.split_axis(found, cohort.ids.shape[0])
 
 
 class Unrolled(Batched):
@@ -109,11 +120,13 @@ class Unrolled(Batched):
     in a recording there is none.
     """
 
-    def _map(self, one: Callable[..., Any], stacked: tuple[Any, ...], count: int) -> Any:
-        def at(place: int) -> list[Any]:
-            return [None if part is None else row(part, place) for part in stacked]
+    def _map(self, one: Callable[..., Any], given: tuple[Any, ...], cohort: Cohort) -> Any:
+        def at(t: int, i: int) -> Any:
+            own = row(row((*given, cohort.data), t), i)
+            return one(*own, cohort.indices_of(t, i))
 
-        return tree.stack([one(*at(place)) for place in range(count)])
+        trials, n = cohort.ids.shape
+        return tree.stack([tree.stack([at(t, i) for i in range(n)]) for t in range(trials)])
 
 
 def stack_settings(

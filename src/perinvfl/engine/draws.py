@@ -16,6 +16,13 @@ def participants(seed: int, round: int, clients: int, fraction: float) -> Tensor
     return torch.randperm(clients, generator=generator(seed, "participants", round))[:count].sort().values
 
 
+def evaluated_clients(clients: int, count: int) -> Tensor | None:
+    """[n] whom evaluations look at, in order, the same for every seed and method; None: at everyone."""
+    if not 0 < count < clients:
+        return None
+    return torch.randperm(clients, generator=generator(0, "evaluated clients"))[:count].sort().values
+
+
 def sample_indices(
     seed: int,
     client: int,

@@ -71,7 +71,7 @@ def predict(problem: Problem, params: Params, x: Tensor) -> Tensor:
     if not len(x):
         return x.new_zeros((0, 1), dtype=torch.float32)
     piece = max(1, PIECE // x[0].numel())
-    return torch.cat([problem.model.apply(params, part) for part in x.split(piece)])
+    return torch.cat([problem.logits(params, part) for part in x.split(piece)])
 
 
 def measure(problem: Problem, params: Params, tests: list[Split]) -> Tensor:

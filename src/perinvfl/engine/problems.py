@@ -7,9 +7,11 @@ from collections.abc import Callable
 
 import torch
 
+from perinvfl.core.mapped import is_mapped
 from perinvfl.data.federation import Federation, Split
 from perinvfl.errors import UserError
-from perinvfl.learning.problem import Problem, Step, autograd_gradient, compiled_descent, descend, functional_gradient
+from perinvfl.learning.direct import batched_gradient, direct_gradient
+from perinvfl.learning.problem import Gradient, Problem, Step, compiled_descent, descend, functional_gradient
 from perinvfl.learning.training import Training
 from perinvfl.models import Model, ModelSettings, build_model
 
@@ -35,14 +37,22 @@ def build_problem(
         contexts=federation.contexts,
         paired=training.batch_size > 0,
         padded=padded,
-        gradient_of=functional_gradient if batched or training.compile else autograd_gradient,
+        gradient_of=_pick_gradient(training, batched),
         descent=pick_descent(training, batched),
+        batched=batched and model.batched is not None,
         augmentation=federation.augmentation,
         groups=len(federation.groups),
         split=federation.split,
         even_classes=federation.even_classes,
         classes=federation.classes,
+        answers=federation.answers,
     )
+
+
+def _pick_gradient(training: Training, batched: bool) -> Gradient:
+    if batched:
+        return batched_gradient
+    return functional_gradient if training.compile else direct_gradient
 
 
 def check_images(federation: Federation, training: Training, model: Model, padded: bool) -> None:
@@ -66,8 +76,9 @@ def check_batch_size(training: Training, largest_fits: bool) -> None:
 def place_split(split: Split, device: torch.device, training: Training) -> Split:
     """A split where it is trained on. Images at rest are bytes and stay so: the model scales them."""
     arithmetic = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
-    images = split.x.dtype == torch.uint8
-    return Split(split.x.to(device, None if images else arithmetic), split.y.to(device), split.context.to(device))
+    # What lies in a file stays there on a CPU: the model converts what it looks at.
+    as_is = split.x.dtype == torch.uint8 or (device.type == "cpu" and is_mapped(split.x))
+    return Split(split.x.to(device, None if as_is else arithmetic), split.y.to(device), split.context.to(device))
 
 
 def pick_device(asked: str) -> torch.device:

@@ -18,6 +18,7 @@ from torch import Tensor
 from perinvfl.algorithms.base import Algorithm
 from perinvfl.algorithms.messages import ClientState, ServerState
 from perinvfl.core import tree
+from perinvfl.core.mapped import let_go
 from perinvfl.core.seeding import generator
 from perinvfl.core.tree import Params
 from perinvfl.data.federation import Federation, Split
@@ -35,7 +36,6 @@ from perinvfl.learning.training import Training
 from perinvfl.models import Model, ModelSettings, build_model, mix_statistics
 
 CLIENT_CHUNK = 64  # clients whose models are measured at once
-TRAINING_SAMPLES = 2048  # of each client, evenly spaced, to see how well its own model fits them
 
 
 class Simulation:
@@ -57,7 +57,8 @@ class Simulation:
         self.device = pick_device(training.device)
         self.trials, self.clients = len(algorithms), self.federation.clients
         self.everyone = torch.arange(self.clients, device=self.device).expand(self.trials, -1)  # [T, N]
-        self.tested_clients = self._who_is_tested()  # [T, N]; more than train, where one holds all training data
+        # [T, n] who is tested: a sample of the clients, or more than train, where one holds all training data.
+        self.tested_clients = self._who_is_tested()
         if training.precision == "tf32":
             torch.backends.cuda.matmul.allow_tf32 = True
         if isinstance(model, ModelSettings):
@@ -75,20 +76,25 @@ class Simulation:
 
     def _who_is_tested(self) -> Tensor:
         tested = max((len(test.y) for test in self.federation.tests.values()), default=self.clients)
+        sample = draws.evaluated_clients(tested, self.training.evaluate_clients)
+        if sample is not None:
+            return sample.to(self.device).expand(self.trials, -1)
         if tested == self.clients:
             return self.everyone
         return torch.arange(tested, device=self.device).expand(self.trials, -1)
 
-    def _chunks(self, clients: int) -> Iterator[Tensor]:
+    def chunks(self, clients: int) -> Iterator[Tensor]:
         """[T, n] those who are tested, so many at once."""
         everyone = self.tested_clients
-        yield from [everyone] if everyone.shape[1] <= clients else everyone.split(clients, 1)
+        for ids in [everyone] if everyone.shape[1] <= clients else everyone.split(clients, 1):
+            yield ids
+            let_go()  # of data that lie in files
 
     def _pick_executor(self, federations: list[Federation]) -> Executor:
         batched = pick_batched(self.training, self.device, self.model)
         # On a GPU a loop is recorded and replayed like a batched program, and so its states are stacked like one's.
         unrolled = not batched and self.device.type == "cuda" and not self.training.compile
-        sizes = {int(size) for federation in federations for size in federation.sizes}
+        sizes = {size for federation in federations for size in federation.sizes.unique().tolist()}
         padded = (batched or unrolled) and len(sizes) > 1
         self.problem = build_problem(self.federation, self.training, self.model, batched, padded)
         if batched or unrolled:
@@ -111,20 +117,22 @@ class Simulation:
             self.tests["validation"] = stacked([f.validation for f in federations if f.validation is not None])
         for name in self.federation.inferred:
             self.tests[name] = stacked([f.inferred[name] for f in federations])
-        # [T, N] by test: clients that have a sample of it; a client without any has no score.
-        self.tested = {name: (test.context >= 0).any(-1).cpu() for name, test in self.tests.items()}
+        # [T, n] by test: which of those tested have a sample of it; a client without any has no score.
+        looked_at = self.tested_clients[0].cpu()
+        there = {name: (test.context >= 0).any(-1).cpu() for name, test in self.tests.items()}
+        self.tested = {name: some[:, looked_at] for name, some in there.items()}
         self.sizes = torch.stack([f.sizes for f in federations]).expand(self.trials, -1)  # [T, N]
         if isinstance(self.executor, Batched) and self.training.fraction == 1:
-            self.data = Split(*(part.contiguous() for part in self.data))
+            x = self.data.x if self.problem.batched else self.data.x.contiguous()  # shared by trials, or each its own
+            self.data = Split(x, self.data.y.contiguous(), self.data.context.contiguous())
 
     def _start(self, folder: Path | None) -> None:
         """The states of the server and of all clients before the first round."""
-        starts = [
-            tree.map(lambda leaf: leaf.to(self.device), self.model.init(generator(seed, "weights")))
-            for seed in self.seeds
-        ]
+        starts = [self.model.init(generator(seed, "weights")) for seed in self.seeds]
+        starts = [tree.map(lambda leaf: leaf.to(self.device), params) for params in starts]
         pairs = list(zip(self.algorithms, starts, strict=True))
-        self.server: ServerState = tree.stack([a.init_server(params, self.clients) for a, params in pairs])
+        servers = [a.init_server(a.shared_part(self.model, params), self.clients) for a, params in pairs]
+        self.server: ServerState = tree.stack(servers)
         client_states = [a.init_client(params, self.federation.contexts) for a, params in pairs]
         stacked = isinstance(self.executor, Batched)
         self.store: Stacked | PerClientStore
@@ -145,6 +153,7 @@ class Simulation:
             risks = self._recorded.replay(indices)
         else:
             risks = self.advance(self.cohort(ids, indices))
+            let_go()
         self.rounds_done += 1
         return risks
 
@@ -156,8 +165,8 @@ class Simulation:
         """
         kinds = [kind for kind in ("personal", "global") if getattr(self.algorithms[0], f"has_{kind}")]
         columns: dict[str, list[Tensor]] = {kind: [] for kind in kinds}
-        for ids in self._chunks(client_chunk):
-            tests = self._tests_of(ids)
+        for ids in self.chunks(client_chunk):
+            tests = self.tests_of(ids)
             for kind in kinds:
                 params = self.models_of(kind, ids)
                 fine = torch.isfinite(_smallest(params)).flatten(1).all(1)  # fine-tuning may break what was sound
@@ -174,32 +183,16 @@ class Simulation:
                 scores[f"{kind} groups"] = {name: counts[name] for name in self.federation.tests}
         return scores
 
-    def predict_tests(self) -> dict[str, dict[str, Tensor]]:
-        """{"personal" | "global": {test context: [T, N, M, outputs]}} what the models say about the tests."""
-        kinds = [kind for kind in ("personal", "global") if getattr(self.algorithms[0], f"has_{kind}")]
-        found: dict[str, dict[str, list[Tensor]]] = {kind: {name: [] for name in self.tests} for kind in kinds}
-        for ids in self._chunks(CLIENT_CHUNK):
-            tests = dict(zip(self.tests, self._tests_of(ids), strict=True))
-            for kind in kinds:
-                params = self.models_of(kind, ids)
-                inputs = {id(test.x): test.x for test in tests.values()}  # those that share them are predicted once
-                outputs = {key: self.executor.predict(params, x).cpu() for key, x in inputs.items()}
-                for name, test in tests.items():
-                    found[kind][name].append(outputs[id(test.x)])
-        return {kind: {name: torch.cat(parts, 1) for name, parts in cases.items()} for kind, cases in found.items()}
+    @property
+    def samples_clients(self) -> bool:
+        """Whether evaluations look at some of the clients only."""
+        return 0 < self.training.evaluate_clients < self.clients
 
-    def training_scores(self) -> Tensor:
-        """[T, N] how well the models that clients predict with do on (some of) what they were trained on."""
-        samples = self.data.y.shape[-1]
-        places = torch.arange(min(samples, TRAINING_SAMPLES), device=self.device) * samples
-        some = Split(*(part[:, :, places // min(samples, TRAINING_SAMPLES)] for part in self.data))
-        kind = "personal" if self.algorithms[0].has_personal else "global"
-        columns = []
-        for first in range(0, self.clients, CLIENT_CHUNK):
-            ids = self.everyone[:, first : first + CLIENT_CHUNK]
-            own = Split(*(part[:, first : first + CLIENT_CHUNK] for part in some))
-            columns.append(self.executor.measure(self.models_of(kind, ids), [own])[:, :, 0, 0].cpu())
-        return torch.cat(columns, 1)
+    @property
+    def trained_clients(self) -> Tensor:
+        """[T, n] of those who train, whom evaluations look at."""
+        sample = draws.evaluated_clients(self.clients, self.training.evaluate_clients)
+        return self.everyone if sample is None else sample.to(self.device).expand(self.trials, -1)
 
     # Models --------------------------------------------------------------------------------------------------------
 
@@ -268,9 +261,9 @@ class Simulation:
         trial = torch.arange(self.trials, device=ids.device)[:, None]
         return Split(*(part[trial, ids] for part in split))
 
-    def _tests_of(self, ids: Tensor) -> list[Split]:
+    def tests_of(self, ids: Tensor) -> list[Split]:
         """The tests of these clients; those that share their inputs go on doing so."""
-        if ids is self.tested_clients:
+        if ids is self.tested_clients and not self.samples_clients:
             return list(self.tests.values())
         trial = torch.arange(self.trials, device=ids.device)[:, None]
         inputs = {id(test.x): test.x[trial, ids] for test in self.tests.values()}

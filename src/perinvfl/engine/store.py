@@ -6,7 +6,8 @@ memory grows with the clients taking part and not with all clients.
 
 Files and crashes: rows changed since the last checkpoint stay in memory and travel inside the next checkpoint; only
 then are they written to the mapped files. A run that is killed in the middle of that writes them again from the
-checkpoint when it resumes, so the files never show a round that the checkpoint does not.
+checkpoint when it resumes, so the files never show a round that the checkpoint does not. A checkpoint therefore costs
+what the clients that took part since the last one cost, and one bit for each of the others.
 """
 
 import ctypes
@@ -22,6 +23,8 @@ from perinvfl.algorithms.base import ClientState
 from perinvfl.core import tree
 from perinvfl.core.files import make_folder, sync_folder, writing
 from perinvfl.errors import UserError
+
+MOST_WAITING = 2**27  # bytes of states that wait in memory for a checkpoint
 
 
 class Stacked:
@@ -50,6 +53,10 @@ class Stacked:
     def snapshot(self) -> dict[str, Tensor]:
         return tree.named_leaves(tree.over(torch.clone, self.states), "clients")
 
+    @property
+    def full(self) -> bool:
+        return False
+
     def settle(self) -> None:
         """Nothing to write beside the checkpoint."""
 
@@ -63,8 +70,9 @@ class PerClientStore:
     def __init__(self, initial: list[ClientState], clients: int, folder: Path | None) -> None:
         self.initial, self.clients = initial, clients
         self.recent: dict[int, ClientState] = {}  # by place = trial * N + client; all rows, or those not yet settled
-        self.settled: set[int] = set()  # places whose row is in the mapped files
+        self.settled = torch.zeros(len(initial) * clients, dtype=torch.bool)  # places whose row is in the mapped files
         self.folder = folder
+        self.row_bytes = sum(leaf.numel() * leaf.element_size() for leaf in tree.leaves(initial[0]))
 
     @cached_property
     def files(self) -> list[Tensor]:
@@ -94,10 +102,15 @@ class PerClientStore:
             for i, state in zip(row, states[t], strict=True):
                 self.recent[t * self.clients + i] = state
 
+    @property
+    def full(self) -> bool:
+        """Whether so many rows wait to be written to the files that a checkpoint should not wait."""
+        return self.folder is not None and len(self.recent) * self.row_bytes > MOST_WAITING
+
     def snapshot(self) -> dict[str, Tensor]:
         saved = {
             "places": torch.tensor(sorted(self.recent), dtype=torch.int64),
-            "settled": torch.tensor(sorted(self.settled), dtype=torch.int64),
+            "settled": _as_bits(self.settled),
         }
         if self.recent:
             rows = tree.stack([self.recent[place] for place in sorted(self.recent)])
@@ -115,12 +128,12 @@ class PerClientStore:
                     # Written, not assigned through the map: a full disk is then an error, not a killed process.
                     _write_row(file.fileno(), tree.leaves(state)[number], place)
                 os.fsync(file.fileno())
-        self.settled |= set(self.recent)
+        self.settled[list(self.recent)] = True
         self.recent.clear()
 
     def restore(self, saved: dict[str, Tensor]) -> None:
-        self.settled, self.recent = set(saved["settled"].tolist()), {}
-        for path, leaf, size in self._layout() if self.settled else ():
+        self.settled, self.recent = _from_bits(saved["settled"], len(self.settled)), {}
+        for path, leaf, size in self._layout() if bool(self.settled.any()) else ():
             if not path.exists() or path.stat().st_size != size * leaf.element_size():
                 raise UserError(
                     f"{path} is missing or was cut, and the checkpoint counts on it; restore it from a copy, or delete "
@@ -137,10 +150,26 @@ class PerClientStore:
         if place in self.recent:
             return self.recent[place]
         initial = self.initial[place // self.clients]
-        if place not in self.settled:
+        if not self.settled[place]:
             return initial
         parts = iter([mapped[place].clone() for mapped in self.files])
         return tree.over(lambda leaf: next(parts), initial)
+
+
+def _as_bits(flags: Tensor) -> Tensor:
+    """[n] bool -> [n / 8] bytes."""
+    padded = torch.zeros((len(flags) + 7) // 8 * 8, dtype=torch.uint8)
+    padded[: len(flags)] = flags
+    return (padded.view(-1, 8) << torch.arange(8, dtype=torch.uint8)).sum(1, dtype=torch.uint8)
+
+
+def _from_bits(saved: Tensor, count: int) -> Tensor:
+    """The inverse; older checkpoints hold the places themselves."""
+    flags = torch.zeros(count, dtype=torch.bool)
+    if saved.dtype == torch.int64:
+        flags[saved] = True
+        return flags
+    return (saved[:, None] >> torch.arange(8, dtype=torch.uint8) & 1).flatten()[:count].bool()
 
 
 def _write_row(file: int, leaf: Tensor, place: int) -> None:

@@ -48,7 +48,7 @@ def model_card(opened: LoadedRun, description: Description, client: int, file: P
             "## Limits",
             "- It was tested on the contexts named above and on no others.",
             "- Where a client has one training context, invariance could not be checked within its own data.",
-            "- `perinvfl diagnose` on the run shows what the model leans on; look at it before relying on the model.",
+            "- `perinvfl diagnose` on the run shows what the model relies on; look at it before relying on the model.",
             "- It gives no guarantee of privacy beyond that raw data did not leave the client in training.",
             "",
         ]

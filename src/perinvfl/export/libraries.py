@@ -3,6 +3,7 @@
 import importlib
 from typing import Any
 
+from perinvfl.core.extras import how_to_install
 from perinvfl.errors import UserError
 
 
@@ -12,4 +13,4 @@ def extra(name: str) -> Any:
     except ModuleNotFoundError as missing:
         if missing.name != name.partition(".")[0]:
             raise
-        raise UserError(f"This format needs {missing.name}: pip install 'perinvfl[export]'.") from None
+        raise UserError(f"This format needs {missing.name}: {how_to_install('export')}.") from None

@@ -89,7 +89,12 @@ def read_onnx(path: Path, build: str = "") -> Predictor:
         _check_onnx(proto)
         props = {prop.key: prop.value for prop in proto.metadata_props}
         described = read_description(props.get(KEY, ""), str(path), None)
-        session = runtime.InferenceSession(content, _session_options(runtime), providers=["CPUExecutionProvider"])
+        session = runtime.InferenceSession(
+            content,
+            _session_options(runtime),
+            providers=["CPUExecutionProvider"],
+            enable_fallback=0,  # it would print what it tries, on the standard output
+        )
 
     def apply(x: Tensor) -> tuple[Tensor, ...]:
         try:

@@ -5,11 +5,12 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from perinvfl.core.naming import LONGEST_NAME
 from perinvfl.data.federation import Task
 from perinvfl.engine.problems import check_batch_size
 from perinvfl.errors import UserError
 from perinvfl.flower.codec import AGREED
-from perinvfl.flower.limits import LONGEST_NAME, readable
+from perinvfl.flower.limits import readable
 from perinvfl.learning.training import Training
 
 

@@ -13,7 +13,7 @@ from perinvfl.errors import UserError
 from perinvfl.flower import codec
 from perinvfl.flower.adapter.messages import ClientApp, Context, Message
 from perinvfl.flower.secagg import masking
-from perinvfl.flower.site import Site
+from perinvfl.flower.site import OwnCode, Site
 from perinvfl.flower.site_data import UnusableData
 
 app = ClientApp(mods=[masking])
@@ -117,9 +117,12 @@ def _site(context: Context) -> Site:
     else:
         root = Path(str(context.run_config.get("sites", "") or os.environ.get("PERINVFL_SITES", "perinvfl-sites")))
         folder = str(root / f"client-{_client(context)}")
-    return open_site(folder, str(config.get("data", "")), str(config.get("code", "")))
+    # In Flower's own simulation sites are numbers, and the code is the server's.
+    simulated = "partition-id" in config and "client" not in config
+    allowed = None if simulated else frozenset(str(config.get("allow", "")).split(",")) - {""}
+    return open_site(folder, str(config.get("data", "")), str(config.get("code", "")), allowed)
 
 
 @lru_cache(maxsize=64)
-def open_site(folder: str, data: str, code: str) -> Site:
-    return Site(Path(folder), Path(data) if data else None, Path(code) if code else None)
+def open_site(folder: str, data: str, code: str, allowed: frozenset[str] | None) -> Site:
+    return Site(Path(folder), Path(data) if data else None, OwnCode(Path(code) if code else None, allowed))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from perinvfl.algorithms.aggregation import Mean
+from perinvfl.core.naming import LONGEST_NAME
 from perinvfl.core.tree import Params
 from perinvfl.data.own.fitted import Fitted, with_missing_values
 from perinvfl.data.own.sites import SitesSettings
@@ -53,11 +54,10 @@ def _decode_offers(answer: RecordDict) -> tuple[Offer, ...]:
         raise Rejected("does not describe its columns") from None
     names, levels = [one.name for one in offers], [level for one in offers for level in one.levels]
     if not limits.are_texts(names, limits.MOST_COLUMNS):
-        raise Rejected(f"has columns without a name of at most {limits.LONGEST_NAME} characters that is its own")
+        raise Rejected(f"has columns without a name of at most {LONGEST_NAME} characters that is its own")
     if len(levels) > limits.MOST_LEVELS or not all(limits.are_texts(list(one.levels), len(levels)) for one in offers):
         raise Rejected(
-            f"has more than {limits.MOST_LEVELS} levels in its columns, or one of more than {limits.LONGEST_NAME} "
-            "characters"
+            f"has more than {limits.MOST_LEVELS} levels in its columns, or one of more than {LONGEST_NAME} characters"
         )
     return offers
 

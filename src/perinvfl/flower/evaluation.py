@@ -43,7 +43,8 @@ def evaluate(rounds: ServerRun, last: bool) -> None:
         **events.evaluation_event(rounds.done, rounds.seconds, risks, measured, **further, **rounds.totals())
     )
     known = [score for case in rounds.agreement.spectrum for score in measured[kinds[0]][case] if score == score]
-    rounds.progress.evaluated([rounds.trial], rounds.done, sum(known) / len(known) if known else None)
+    mean = sum(known) / len(known) if known else None
+    rounds.progress.evaluated([rounds.trial], rounds.done, mean, rounds.agreement.task)
 
 
 def _ask_scores(rounds: ServerRun, kinds: list[str], wait: float) -> dict[int, dict[str, Any]]:
@@ -90,7 +91,7 @@ def collect_scores(rounds: ServerRun) -> None:
                 raise answer
             own = codec.decode_table(answer)
             if set(own) != set(kinds):
-                raise Rejected("does not tell the scores of each model")
+                raise Rejected("does not send the scores of each model")
             for kind in kinds:
                 wrong = wrong_with(own[kind], agreement.tests, agreement.task, max(2, agreement.outputs))
                 if wrong:
@@ -113,10 +114,13 @@ def balanced(rounds: ServerRun, measured: dict[str, Any], lead: str) -> dict[str
 
 
 def shared_model(rounds: ServerRun, wait: float) -> Params:
-    """The global model as it predicts: where it normalises by its batch, with statistics mixed from all sites."""
+    """The global model as it predicts: where it normalises by its batch, with statistics mixed from all sites.
+
+    Where no model is the same for all sites, what they share of theirs; each measures its own statistics.
+    """
     nu, agreement = rounds.server.in_use, rounds.agreement
     model = rounds.model()
-    if model.statistics is None:
+    if model.statistics is None or not rounds.phase.algorithm.has_global:
         return nu
     with torch.no_grad():
         like = model.statistics(nu, torch.zeros(2, *agreement.shape))

@@ -7,11 +7,13 @@ DIR/site-NAME/   site.toml, site.key, ca.crt; later its states                  
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from perinvfl.core.files import writing
+from perinvfl.core.naming import in_short
 from perinvfl.core.toml_text import TomlError, parse_toml
 from perinvfl.errors import UserError
 from perinvfl.flower import credentials
@@ -64,6 +66,7 @@ class SiteFolder:
     name: str
     client: int
     server: str  # host:port
+    allow: tuple[str, ...] = ()  # own code that an experiment may name, as module:name
 
     @property
     def authority(self) -> Path:
@@ -129,12 +132,21 @@ def open_server(folder: Path) -> ServerFolder:
         ) from None
 
 
-def open_site(folder: Path, server: str | None = None) -> SiteFolder:
-    table = _read(folder / "site.toml", f"{folder} is not a site's folder; give one that `federation init` wrote")
+def open_site(folder: Path, server: str | None = None, allow: Sequence[str] = ()) -> SiteFolder:
+    """allow: names that are allowed beside those in the folder."""
+    file = folder / "site.toml"
+    table = _read(file, f"{folder} is not a site's folder; give one that `federation init` wrote")
+    listed = table.get("allow", [])
+    allowed = [*(listed if isinstance(listed, list) else [listed]), *allow]
+    for name in allowed:
+        if not isinstance(name, str) or not re.fullmatch(r"[\w.]+:[\w.]+", name):
+            where = "--allow" if name in allow else f"{file}, allow"
+            raise UserError(f"{where}: {in_short(name)} must be module:name, such as my_algorithm:FadingProx.")
     try:
-        return SiteFolder(folder, str(table["site"]), int(table["client"]), server or str(table["server"]))
+        address = server or str(table["server"])
+        return SiteFolder(folder, str(table["site"]), int(table["client"]), address, tuple(allowed))
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{folder / 'site.toml'} is damaged ({error}); site, client and server are needed.") from None
+        raise UserError(f"{file} is damaged ({error}); site, client and server are needed.") from None
 
 
 def _read(path: Path, otherwise: str) -> dict[str, Any]:

@@ -3,12 +3,13 @@
 They are far above what an honest site sends. A site that is over one of them is named and left out.
 """
 
-import json
 import math
 import unicodedata
 from typing import Any
 
-LONGEST_NAME = 200  # characters of the name of a test case, a column or a level
+from perinvfl.core.naming import LONGEST_NAME
+from perinvfl.core.unpacking import parse_json
+
 LONGEST_REASON = 500  # characters of why a site could not answer
 LONGEST_TABLE = 2**22  # characters of a table of numbers, or of an assignment, as JSON
 DEEPEST_TABLE = 16  # brackets within brackets
@@ -75,10 +76,7 @@ def read_json(text: Any) -> Any:
     """What a JSON text says; ValueError for one that is too long, nested too deep, or none."""
     if not isinstance(text, str) or len(text) > LONGEST_TABLE:
         raise ValueError("it is no text of a believable length")
-    try:
-        value = json.loads(text)
-    except RecursionError:
-        raise ValueError("it is nested too deep") from None
+    value = parse_json(text)
     if depth(value) > DEEPEST_TABLE:
         raise ValueError("it is nested too deep")
     return value

@@ -24,6 +24,7 @@ from torch import Tensor
 from perinvfl.core.files import writing
 from perinvfl.core.naming import name_of
 from perinvfl.core.plugins import importing_from
+from perinvfl.core.stopping import exit_on_sigterm
 from perinvfl.core.toml_text import toml_text
 from perinvfl.data.own import readers
 from perinvfl.data.own.files import FileSettings, read_rows
@@ -34,21 +35,23 @@ from perinvfl.runs.experiment import build_experiment, read_table
 
 # Many processes share this machine: more threads each would only wait for one another.
 ALONE = {**os.environ, "OMP_NUM_THREADS": "1"}
+LONGEST_END = 5.0  # seconds after which a process that was told to end is killed
 POLL = 0.2  # seconds between two requests of a site for work
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What is deployed: an experiment file, the sites, and the data file of each where it is their own."""
+    """What is deployed: an experiment file, the sites, the data file of each where it is their own, and own code."""
 
     file: Path
     sites: list[str]
     data: list[Path]
+    code: list[str]  # as module:name
 
 
 def deploy_here(file: Path, overrides: list[str], out: Path, tell: Callable[[str], None]) -> int:
     """Train what a file asks for between processes on this machine; every one of them is ended afterwards."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the processes started here are ended too
+    exit_on_sigterm()
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root) / "federation"
         parts = prepare(file, overrides, Path(root))
@@ -65,22 +68,22 @@ def deploy_here(file: Path, overrides: list[str], out: Path, tell: Callable[[str
             _wait_for(folder / "server" / "control.key", started[0])
             for number, site in enumerate(parts.sites):
                 own = [*(["--data", parts.data[number]] if parts.data else []), "--code", file.absolute().parent]
+                own += [part for name in parts.code for part in ("--allow", name)]
                 start(f"site-{site}", "join", folder / f"site-{site}", "--poll", POLL, *own)
             tell(f"A server on localhost:{port}, with TLS, and the sites {', '.join(parts.sites)} are starting.")
             run = _command("run", folder, parts.file, "--out", out)
             return subprocess.run(run, env=ALONE, cwd=file.absolute().parent).returncode  # where own code is found
         finally:
-            for process in started:
-                process.terminate()
-            for process in started:
-                process.wait()
+            _end(started)
 
 
 def prepare(file: Path, overrides: list[str], root: Path) -> Parts:
     """The experiment as it is deployed, written below `root`; own data divided by client."""
     table = read_table(file, overrides)
     with importing_from(file.parent):
-        first = build_experiment(table, file.stem).trials[0]
+        trials = build_experiment(table, file.stem).trials
+        code = sorted({name for trial in trials for name in trial.sources})
+    first = trials[0]
     table.setdefault("name", file.stem)
     sites, data = [f"site{number + 1}" for number in range(first.data.clients)], list[Path]()
     if isinstance(first.data, SitesSettings):
@@ -90,7 +93,7 @@ def prepare(file: Path, overrides: list[str], root: Path) -> Parts:
         sites, data = divide_table(first.data, root)
     deployed = root / file.name
     deployed.write_text(toml_text(table), encoding="utf-8")
-    return Parts(deployed, sites, data)
+    return Parts(deployed, sites, data, code)
 
 
 def sites_table(settings: FileSettings, asked: dict[str, Any]) -> dict[str, Any]:
@@ -114,7 +117,7 @@ def divide_table(settings: FileSettings, root: Path) -> tuple[list[str], list[Pa
     if path.suffix.lower() not in readers.TABLES:
         raise UserError(f"{path}: tables are divided ({', '.join(readers.TABLES)}); give other data to sites yourself.")
     if not settings.client:
-        raise UserError("data.client is empty: name the column that tells whose site a row belongs to.")
+        raise UserError("data.client is empty: name the column that says to which site a row belongs.")
     cells = readers.whole_table(path)
     owners = [name_of(cell) for cell in readers.names_of(cells.columns[settings.client])]
     columns = [_texts(cells.columns[name]) for name in cells.header]
@@ -135,6 +138,21 @@ def _texts(column: Any) -> list[str]:
     if isinstance(column, Tensor):
         return ["" if math.isnan(value) else name_of(value) for value in column.tolist()]
     return list(column)
+
+
+def _end(started: list["subprocess.Popen[bytes]"]) -> None:
+    """Every process, and soon: told again to stop, this one would leave some behind."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    for process in started:
+        process.terminate()
+    ends = time.monotonic() + LONGEST_END
+    for process in started:
+        try:
+            process.wait(max(0.0, ends - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _command(*arguments: object) -> list[str]:

@@ -30,11 +30,12 @@ class PhaseWorker:
         data = self._placed(self.seen.train)
         self.local = LocalClient(self.algorithm, self.problem, data)
         start = self._here(self.problem.model.init(generator(trial.seed, "weights")))
-        self.shapes = {name: tuple(leaf.shape) for name, leaf in start.items()}
+        sent = self.algorithm.shared_part(self.problem.model, start)
+        self.shapes = {name: tuple(leaf.shape) for name, leaf in sent.items()}
         self.initial = self.algorithm.init_client(start, self.seen.contexts)
 
     def fits(self, nu: Params) -> bool:
-        """Whether a model is of the kind that is trained here; it may bring statistics along."""
+        """Whether what was sent is what is trained here together; a model may bring statistics along."""
         statistics = [name for name in nu if name not in self.shapes]
         known = all(name.endswith(("running_mean", "running_var")) for name in statistics)
         trained = {name: tuple(leaf.shape) for name, leaf in nu.items() if name in self.shapes}

@@ -59,6 +59,7 @@ class Rounds(ServerRun):
         if began_before:
             self.restore()
         else:
+            self.books.recall_spending(self.folder)
             self._begin()
         self.progress.started([self.trial], self.done if self.in_main else 0)
         while not self.in_main:

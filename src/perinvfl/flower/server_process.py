@@ -8,13 +8,16 @@ sites' keys are in the server's folder, and the rounds of a run in its records.
 import hmac
 import ipaddress
 import secrets
+import signal
 import socket
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
 
+from perinvfl.core.stopping import on_stop
 from perinvfl.errors import UserError
 from perinvfl.flower.adapter.superlink import FLEET, PUBLIC_KEY_HEADER, RUNTIME, build_superlink
 from perinvfl.flower.credentials import write_secret
@@ -66,8 +69,8 @@ class Guard:
         return 0 if known else 403
 
 
-def serve(folder: ServerFolder, host: str, port: int, started: Callable[[], None]) -> None:
-    """Run until told to stop."""
+def serve(folder: ServerFolder, host: str, port: int, started: Callable[[], None]) -> int:
+    """Run until told to stop; the number of the signal that did."""
     _check_free(host, port)
     secret = secrets.token_hex(32)
     folder.secret.unlink(missing_ok=True)
@@ -81,7 +84,19 @@ def serve(folder: ServerFolder, host: str, port: int, started: Callable[[], None
                 write_secret(folder.secret, secret.encode())
                 started()
 
-    Server(
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            """Uvicorn raises the signals again inside its loop, where a second one ends in a traceback."""
+            on_stop(self.stop)
+            yield
+
+        stopped_by: int = signal.SIGTERM
+
+        def stop(self, number: int) -> None:
+            self.stopped_by = number
+            self.should_exit = True
+
+    server = Server(
         uvicorn.Config(
             Guard(app, secret, frozenset(map(b64encode, keys.values()))),
             host=host,
@@ -91,9 +106,11 @@ def serve(folder: ServerFolder, host: str, port: int, started: Callable[[], None
             access_log=False,
             log_level="warning",
             ws="none",
-            timeout_graceful_shutdown=3,
+            timeout_graceful_shutdown=1,
         )
-    ).run()
+    )
+    server.run()
+    return server.stopped_by
 
 
 def _check_free(host: str, port: int) -> None:

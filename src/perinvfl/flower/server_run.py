@@ -181,7 +181,9 @@ class ServerRun:
         return model
 
     def first_state(self) -> ServerState:
-        return self.phase.algorithm.init_server(self.model().init(generator(self.trial.seed, "weights")), self.clients)
+        algorithm, model = self.phase.algorithm, self.model()
+        params = model.init(generator(self.trial.seed, "weights"))
+        return algorithm.init_server(algorithm.shared_part(model, params), self.clients)
 
     def leave_out(self, client: int, t: int, why: str) -> None:
         name = self.sites[client]

@@ -63,6 +63,11 @@ class Bookkeeping:
         """An upload that was asked for counts as spent, even if the server is killed before it comes."""
         write_atomically(folder / SPENT, seal(json.dumps(self.uploads).encode(), {}))
 
+    def recall_spending(self, folder: Path) -> None:
+        """Of a run that begins again because its checkpoint is gone: what was asked for before still counts."""
+        if (folder / SPENT).exists():
+            self.uploads = _spent(folder / SPENT)
+
     def restore(self, folder: Path, private: bool) -> dict[str, Tensor]:
         """The whole checkpoint, for the server's state. private: what was spent must be known."""
         saved = checkpoint.load(folder / CHECKPOINT)

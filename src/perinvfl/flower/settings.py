@@ -12,36 +12,95 @@ from perinvfl.runs.trial import Trial
 @dataclass(frozen=True)
 class DeploymentSettings:
     round_timeout: float = hyper(
-        600.0, "seconds after which a round continues without the sites still missing", above=0
+        600.0,
+        "seconds to wait for sites in a round, so that a slow one does not hold up the others; then the round "
+        "ends without those that did not answer; the default is ten minutes",
+        above=0,
     )
-    minimum_replies: int = hyper(1, "replies that a round needs; with fewer it is asked again", least=1)
+    minimum_replies: int = hyper(
+        1,
+        "number of replies that a round needs to count; more keep a few sites from steering the model alone; "
+        "with fewer replies the round is repeated; 1 accepts any",
+        least=1,
+    )
     patience: float = hyper(
-        3600.0, "seconds to wait for enough sites, at the start or later, before giving up", above=0
+        3600.0,
+        "seconds to wait for enough sites, at the start or later, before the run ends with an error, so that "
+        "it does not wait for ever; the default is an hour",
+        above=0,
     )
     last_patience: float = hyper(
         60.0,
-        "seconds to wait, after the last round, for sites that are gone; the last evaluation then lacks them",
+        "seconds to wait for missing sites after the last round, so that they are evaluated too; those still "
+        "missing then are left out of the last evaluation; the default is a minute",
         least=0,
     )
     server_patience: float = hyper(
-        60.0, "seconds after which a run ends if the server's process does not answer; --resume resumes it", above=0
+        60.0,
+        "seconds to wait for a server that does not answer, such as during a restart, before the run ends; "
+        "--resume continues it; the default is a minute",
+        above=0,
     )
-    poll: float = hyper(0.1, "seconds between two checks for replies", above=0)
-    largest_update: float = hyper(1e6, "norm above which an update is refused", above=0)
-    evaluate: bool = hyper(True, "ask sites how well the models do on their own test cases; only numbers are sent")
-    secure_aggregation: bool = hyper(False, "SecAgg+: the server sees only the sum of the updates")
-    clipping_range: float = hyper(8.0, "secure aggregation: entries of an update are clipped to ± this", above=0)
+    poll: float = hyper(
+        0.1,
+        "seconds between two checks for replies; smaller notices them sooner and keeps the server busier; the "
+        "default is a tenth of a second",
+        above=0,
+    )
+    largest_update: float = hyper(
+        1e6,
+        "refuse an update whose norm is larger than this, against broken or hostile sites; the default is far "
+        "above real updates and stops only senseless ones",
+        above=0,
+    )
+    evaluate: bool = hyper(
+        True,
+        "ask sites to score the models on their own tests, so that tables can be made; they send scores only; "
+        "false asks for none",
+    )
+    secure_aggregation: bool = hyper(
+        False,
+        "use secure aggregation (SecAgg+), so that the server sees the sum of the updates and no single one; "
+        "needs three sites; false shows the server each update",
+    )
+    clipping_range: float = hyper(
+        8.0,
+        "secure aggregation: clip each entry of an update to ± this, since sums are made of whole numbers in "
+        "that range; smaller is more exact, but must not cut real updates; 8 is wide enough for most",
+        above=0,
+    )
     risks_may_be_seen: bool = hyper(
-        False, "secure aggregation: let the server see each site's risk, for methods that need it (GroupDRO, V-REx)"
+        False,
+        "secure aggregation: let the server see each site's risk, one number a round, which GroupDRO and "
+        "V-REx need; false refuses to run them",
     )
     pilot_may_be_seen: bool = hyper(
-        False, "contexts.align: let the server and all sites see a model that the first site trained alone"
+        False,
+        "contexts.align: let the server and all sites see a model that the first site trained alone, by which "
+        "images are aligned; false refuses to align",
     )
     noise_multiplier: float = hyper(
-        0.0, "differential privacy: deviation of the noise, in multiples of noise_clip; 0 is none", symbol="z", least=0
+        0.0,
+        "differential privacy: standard deviation of the noise on updates, in multiples of noise_clip; larger "
+        "hides each site's data better and costs accuracy; 0 adds none",
+        symbol="z",
+        least=0,
     )
-    noise_clip: float = hyper(1.0, "differential privacy: an update is scaled down to this norm", symbol="C", above=0)
-    noise_delta: float = hyper(1e-5, "differential privacy: δ at which ε is reported", symbol="δ", above=0, most=0.5)
+    noise_clip: float = hyper(
+        1.0,
+        "differential privacy: scale updates down to at most this norm, so that noise of that size can hide "
+        "them; smaller needs less noise, but slows learning; 1 suits small models",
+        symbol="C",
+        above=0,
+    )
+    noise_delta: float = hyper(
+        1e-5,
+        "differential privacy: probability δ with which the reported ε may fail to hold; smaller makes ε "
+        "larger; it should be well below 1 / number of sites' samples",
+        symbol="δ",
+        above=0,
+        most=0.5,
+    )
 
     @property
     def private(self) -> bool:

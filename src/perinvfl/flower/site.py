@@ -1,18 +1,18 @@
 """What happens at a site: its data, its states on its own disk, and its part in a run. No network here."""
 
 import dataclasses
-import hashlib
 import hmac
 import json
+from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from perinvfl.algorithms.messages import ClientState, Upload
 from perinvfl.core import tree
-from perinvfl.core.plugins import importing_from
+from perinvfl.core.plugins import NotAllowed, allowing_only, importing_from
 from perinvfl.core.tree import EMPTY, Params
 from perinvfl.data.federation import Federation
 from perinvfl.data.own.fitted import read_fitted
@@ -23,7 +23,7 @@ from perinvfl.errors import UserError
 from perinvfl.flower import privacy
 from perinvfl.flower.assignment import Assignment
 from perinvfl.flower.phase_worker import PhaseWorker
-from perinvfl.flower.site_data import describe, load_site_data, load_training_rows
+from perinvfl.flower.site_data import UnusableData, describe, load_site_data, load_training_rows
 from perinvfl.flower.state_store import CLIENT, SiteState, StateStore
 from perinvfl.flower.words import encode_sums
 from perinvfl.preparation.program import check_preparation
@@ -33,10 +33,17 @@ from perinvfl.scoring.sample_scores import sample_of
 from perinvfl.scoring.site_scores import site_scores
 
 
-class Site:
-    """A site that takes part: where its states are, where its data come from, and where its own code lies."""
+class OwnCode(NamedTuple):
+    """What a site runs beside the package itself."""
 
-    def __init__(self, folder: Path, data: Path | None = None, code: Path | None = None) -> None:
+    folder: Path | None = None  # where it is looked for, beside what is installed
+    allowed: frozenset[str] | None = frozenset()  # by name; None is anything, where the server's code runs here anyway
+
+
+class Site:
+    """A site that takes part: where its states are, where its data come from, and which own code it allows."""
+
+    def __init__(self, folder: Path, data: Path | None = None, code: OwnCode = OwnCode()) -> None:
         self.folder, self.data, self.code = folder, data, code
         self.store = StateStore(folder / "state")
         self._worker: tuple[tuple[object, ...], PhaseWorker] | None = None  # of the last question
@@ -66,7 +73,7 @@ class Site:
         worker, state, own = self._ready(assignment, nu)
         upload, own = worker.train(worker.broadcast(nu, assignment.weight, assignment.round, control), own)
         if assignment.noise is not None:
-            upload = upload._replace(update=self._noised(assignment, upload.update))
+            upload = upload._replace(update=self._noised(assignment, {"nu": nu, "control": control}, upload.update))
         made = dataclasses.replace(
             state, step=assignment.step, phase=assignment.phase, client=tree.named_leaves(own, CLIENT)
         )
@@ -130,14 +137,20 @@ class Site:
             raise ValueError("the model does not fit this site's data")
         return worker, state, state.client_state(assignment.phase, worker.initial)
 
-    def _noised(self, assignment: Assignment, update: Params) -> Params:
-        """Asked twice for the same step, a site gives the same noise: two draws would tell more than one."""
+    def _noised(self, assignment: Assignment, sent: dict[str, Params], update: Params) -> Params:
+        """The same question twice has the same answer, noise included: two draws would tell more than one. Another
+        question of the same step, or other data, has noise of its own: the difference of two answers would have none.
+        """
         assert assignment.noise is not None
         multiplier, clip = assignment.noise
-        purpose = f"{assignment.run} {assignment.step}".encode()
-        digest = hmac.digest(self._secret(), purpose, hashlib.sha256)
-        source = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
-        return privacy.add_noise(privacy.clip(update, clip), multiplier * clip, source)
+        clipped = privacy.clip(update, clip)
+        purpose = hmac.new(
+            self._secret(), json.dumps(dataclasses.asdict(assignment), sort_keys=True).encode(), "sha256"
+        )
+        for name, leaf in sorted(tree.named_leaves({**sent, "update": clipped}, "").items()):
+            purpose.update(f"{name} {tuple(leaf.shape)}".encode() + leaf.contiguous().numpy().tobytes())
+        source = torch.Generator().manual_seed(int.from_bytes(purpose.digest()[:8], "big") >> 1)
+        return privacy.add_noise(clipped, multiplier * clip, source)
 
     def _secret(self) -> bytes:
         """Known to this site alone, so that nobody else can subtract its noise."""
@@ -151,12 +164,19 @@ class Site:
 
 
 @lru_cache(maxsize=4)
-def open_trial(text: str, code: Path | None) -> Trial:
-    """The trial that a server asks for. Own code that it names must lie at the site, and be the server's to the letter:
-    no code is ever fetched."""
+def open_trial(text: str, code: OwnCode) -> Trial:
+    """The trial that a server asks for. Own code that it names must be allowed by the site, lie there, and be the
+    server's to the letter: no code is ever fetched."""
     asked, _, _, sources, _ = json.loads(text)
-    with importing_from(*([] if code is None else [code])):
-        trial = trial_of(asked)
+    only = nullcontext() if code.allowed is None else allowing_only(code.allowed)
+    with only, importing_from(*([] if code.folder is None else [code.folder])):
+        try:
+            trial = trial_of(asked)
+        except NotAllowed:
+            raise
+        except UserError as error:
+            # Of a file whose path the server names, nothing is told to it, not even in a refusal.
+            raise (UnusableData(str(error)) if _names_file(asked) else error) from None
         here = trial.sources
     for name in {**here, **sources}:  # code that the server does not vouch for is not called either
         if here.get(name) != sources.get(name):
@@ -164,8 +184,13 @@ def open_trial(text: str, code: Path | None) -> Trial:
     return trial
 
 
+def _names_file(asked: Any) -> bool:
+    data = asked.get("data") if isinstance(asked, dict) else None
+    return isinstance(data, dict) and data.get("benchmark") == "file"
+
+
 @lru_cache(maxsize=4)
-def load_own(data: Path | None, text: str, code: Path | None) -> Federation:
+def load_own(data: Path | None, text: str, code: OwnCode) -> Federation:
     """The site's data as given."""
     _, client, _, _, fitted = json.loads(text)
     return load_site_data(data, open_trial(text, code), client, None if fitted is None else read_fitted(fitted))

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from perinvfl.data.constant import constant_scores
 from perinvfl.data.federation import Federation, Split, Task
+from perinvfl.data.own.files import FileSettings
 from perinvfl.data.own.fitted import Fitted
 from perinvfl.data.own.readers import ARRAYS, TABLES, read_arrays
 from perinvfl.data.own.rows import Rows
@@ -44,7 +45,12 @@ def load_site_data(data: Path | None, trial: Trial, client: int, fitted: Fitted 
             raise UnusableData(str(error)) from None
     if isinstance(trial.data, SitesSettings):
         raise UserError('data.benchmark = "sites": this site was started without --data FILE, so it has no data.')
-    whole = build_federation(trial.benchmark, trial.data, trial.seed)  # the others' part is let go at once
+    try:
+        whole = build_federation(trial.benchmark, trial.data, trial.seed)  # the others' part is let go at once
+    except UserError as error:
+        if isinstance(trial.data, FileSettings):
+            raise UnusableData(str(error)) from None
+        raise
     own = whole.share_of(client)
     groups: Any = whole.notes.get("groups")
     notes: dict[str, object] = {} if groups is None else {"groups": _own_groups(groups, client)}

@@ -29,6 +29,7 @@ from perinvfl.flower.layout import SiteFolder
 
 HEARTBEAT = 10.0  # the least Flower admits: a site that is gone is known to be so after two of them
 RETRY_MOST = 5.0
+CONTEXTS = 4  # runs of which is known what was asked last
 Answering = Callable[[Message, Context], Message]
 
 
@@ -59,19 +60,24 @@ class Node:
         """Take part until told to stop."""
         busy = f"Another process takes part as {self.folder.name} already; stop it first."
         with only_one(self.folder.path / "site.lock", busy):  # two would undo each other's states
-            self._activate()
-            threading.Thread(target=self._beat, daemon=True).start()
-            self.say(f"{self.folder.name} takes part; the server is {self.folder.server}")
             try:
-                while not self.stopping.is_set():
-                    try:
-                        if not self._one_message():
-                            self.stopping.wait(self.poll)
-                    except Unknown:
-                        self._activate()
+                self._activate()
+                threading.Thread(target=self._beat, daemon=True).start()
+                self.say(f"{self.folder.name} takes part; the server is {self.folder.server}")
+                self._work()
+                self._leave()
+            except _Stopped:
+                pass  # the server is away, so there is nobody to tell
             finally:
                 self.stopping.set()
-                self._leave()
+
+    def _work(self) -> None:
+        while not self.stopping.is_set():
+            try:
+                if not self._one_message():
+                    self.stopping.wait(self.poll)
+            except Unknown:
+                self._activate()
 
     def _one_message(self) -> bool:
         announced = self.patient.announced(self.id)
@@ -84,6 +90,8 @@ class Node:
         context = self.contexts.setdefault(
             run, Context(run_id=run, node_id=self.id, node_config=self.config, state=RecordDict(), run_config={})
         )
+        for old in list(self.contexts)[:-CONTEXTS]:
+            del self.contexts[old]
         began = time.perf_counter()
         reply = self.answer(message, context)
         seconds = time.perf_counter() - began
@@ -169,7 +177,7 @@ class Node:
             except ValueError:
                 pass  # an answer that is none: something else than the server has taken its place for a moment
             if self.stopping.is_set():
-                raise _Refused(0)
+                raise _Stopped
             if not said:
                 self.say(f"{self.folder.server} cannot be reached; trying again")
                 said = True
@@ -181,6 +189,10 @@ def _question(metadata: Metadata) -> str:
     """What was asked, with the round as the server's own output counts it: from 1."""
     kind, round = metadata.message_type, metadata.group_id
     return f"{kind}, round {int(round) + 1 if kind == MessageType.TRAIN and round.isdigit() else round}"
+
+
+class _Stopped(Exception):
+    """This site was told to stop while it waited for the server."""
 
 
 class _Refused(Exception):

@@ -22,11 +22,33 @@ Number = float | Tensor
 Objective = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
+# (logits, y, context) -> (slope of the objective in the logits [B, outputs], aux), so that no tape is needed
+Slope = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class SlopedObjective:
+    """An objective of the logits that knows its slope."""
+
+    value: Objective
+    slope: Slope
+
+    def __call__(self, logits: Tensor, y: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+        return self.value(logits, y, context)
+
+
 @dataclass(frozen=True)
 class FeatureObjective:
     """An objective that looks at the features before the last layer as well: (features, logits, y, context)."""
 
     value: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+    slope: Slope | None = None  # only where the features have no part in the value
+
+    def telling(self, aux: Tensor) -> "FeatureObjective":
+        """The same with another aux."""
+        value, slope = self.value, self.slope
+        sloped = None if slope is None else lambda *seen: (slope(*seen)[0], aux)
+        return FeatureObjective(lambda *seen: (value(*seen)[0], aux), sloped)
 
 
 class Batch(NamedTuple):
@@ -55,12 +77,13 @@ class Batches:
     split: ContextUse = "given"
     even_classes: bool = False
     classes: int = 2
+    answers: int = 0  # of what is discounted; 0: as many as classes
 
     def __getitem__(self, step: int) -> Batch:
         x, y, context = self._drawn(step)
         offset = self._known.offset(y, context)
         if self.split in ("discount", "judge"):
-            context = given_context(context, self.classes if self.split == "discount" else 2)
+            context = given_context(context, (self.answers or self.classes) if self.split == "discount" else 2)
         return Batch(x, y, context, offset)
 
     def _drawn(self, step: int) -> Split:
@@ -75,7 +98,8 @@ class Batches:
 
     @cached_property
     def _known(self) -> Known:
-        return known(self.data.y, self.data.context, self.split == "discount", self.even_classes, self.classes)
+        discount = self.split == "discount"
+        return known(self.data.y, self.data.context, discount, self.even_classes, self.classes, self.answers)
 
 
 def autograd_gradient(
@@ -186,7 +210,9 @@ class Problem:
     split: ContextUse = "given"
     even_classes: bool = False
     classes: int = 2
+    answers: int = 0  # of what is discounted; 0: as many as classes
     descent: Callable[..., Step] = descend
+    batched: bool = False  # whether the passes through the model are written out for many models at once
 
     @property
     def over_contexts(self) -> bool:
@@ -198,8 +224,14 @@ class Problem:
         """Whether a step is a compiled program."""
         return self.descent is not descend
 
+    def logits(self, params: Params, x: Tensor) -> Tensor:
+        """[B, outputs] what a model says."""
+        if self.batched and self.model.batched is not None:
+            return self.model.batched.forward(params, x)[0]
+        return self.model.apply(params, x)
+
     def batches(self, data: Split, indices: Tensor | None) -> Batches:
-        return Batches(data, indices, self.augmentation, self.split, self.even_classes, self.classes)
+        return Batches(data, indices, self.augmentation, self.split, self.even_classes, self.classes, self.answers)
 
     def members(self, context: Tensor) -> Tensor:
         """[B, K] how far each sample belongs to each of the client's contexts."""

@@ -68,6 +68,41 @@ def context_penalties(task: Task, logits: Tensor, y: Tensor, member: Tensor | No
     return context_means(gradients[::2], even) * context_means(gradients[1::2], odd)
 
 
+def binary_risk_slope(logits: Tensor, y: Tensor, weight: float | Tensor) -> Tensor:
+    """[B, 1] slope in the logits of weight · mean loss of a binary task, to the bit what autograd finds."""
+    each = logits.new_ones(()) * weight / len(y)
+    return ((torch.sigmoid(logits[:, 0]) - y) * each)[:, None]
+
+
+def binary_irm_slope(
+    logits: Tensor, y: Tensor, member: Tensor | None, paired: bool, weight: float | Tensor, scale: float | Tensor
+) -> Tensor:
+    """[B, 1] slope in the logits of (Σ risks + weight · Σ `context_penalties`) / scale, as autograd finds it."""
+    z = logits[:, 0]
+    chance = torch.sigmoid(z)
+    residual = chance - y
+    gradients = residual * z
+    whole = z.new_ones(()) / scale
+    pull = whole * weight
+    if paired:
+        even, odd = (None, None) if member is None else (member[::2], member[1::2])
+        first, second = context_means(gradients[::2], even), context_means(gradients[1::2], odd)
+        of_gradients = torch.empty_like(z)
+        of_gradients[::2] = _mean_slope(pull * second, even, len(z[::2]))
+        of_gradients[1::2] = _mean_slope(pull * first, odd, len(z[1::2]))
+    else:
+        of_gradients = _mean_slope(pull * (2 * context_means(gradients, member)), member, len(z))
+    of_losses = residual * _mean_slope(whole, member, len(z))
+    return (of_losses + (of_gradients * z * (1 - chance) * chance + of_gradients * residual))[:, None]
+
+
+def _mean_slope(slope: Tensor, member: Tensor | None, samples: int) -> Tensor:
+    """[B] or [1]: of a function of the `context_means` with this slope in them, [K], its slope in the values."""
+    if member is None:
+        return slope / samples
+    return (slope / member.sum(0).clamp(min=1) * member).sum(1)
+
+
 def raise_weights(q: Tensor, risks: Tensor, present: Tensor, step: float | Tensor) -> Tensor:
     """GroupDRO's update (Sagawa et al. 2020): q_g <- q_g exp(step * R_g), normalised over the groups present."""
     raised = q * torch.exp(step * risks.detach()) * present

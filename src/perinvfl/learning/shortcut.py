@@ -20,9 +20,9 @@ def answers(task: Task, logits: Tensor) -> Tensor:
     return logits.argmax(-1) if task == "multiclass" else (logits[..., 0] > 0).long()
 
 
-def error(said: Tensor, y: Tensor, classes: int) -> Tensor:
-    """How many classes further than the true one an answer is, counted in a circle: 0 where it is right."""
-    return (said - y.long()) % classes
+def error(said: Tensor, y: Tensor, answers: int) -> Tensor:
+    """How many answers further than the true class an answer is, counted in a circle: 0 where it is right."""
+    return (said - y.long()) % answers
 
 
 def split_context(given: Tensor, error: Tensor, parts: int = 2) -> Tensor:
@@ -35,37 +35,41 @@ def given_context(context: Tensor, parts: int = 2) -> Tensor:
     return torch.div(context, parts, rounding_mode="floor")
 
 
-def reference_answer(y: Tensor, context: Tensor, classes: int = 2) -> Tensor:
-    """[B] what the reference model said, where contexts are split by class."""
-    return (y.long() + context) % classes
+def reference_answer(y: Tensor, context: Tensor, answers: int = 2) -> Tensor:
+    """[B] what the reference model said, where contexts are split by `error`."""
+    return (y.long() + context) % answers
 
 
 def class_log_odds(y: Tensor, context: Tensor) -> Tensor:
     """log P(y = 1) / P(y = 0) at this client, counted with one sample more of each kind."""
-    real = (context >= 0).to(y.dtype)
-    return ((y * real).sum() + 1).log() - (((1 - y) * real).sum() + 1).log()
+    return _log_odds(y, (context >= 0).to(y.dtype), 1)
 
 
-def shortcut_log_odds(y: Tensor, context: Tensor, classes: int = 2) -> Tensor:
+def _log_odds(y: Tensor, real: Tensor, more: Tensor | float) -> Tensor:
+    """Of the samples that are real, and two more, of which so many are of class 1."""
+    return ((y * real).sum() + more).log() - (((1 - y) * real).sum() + (2 - more)).log()
+
+
+def shortcut_log_odds(y: Tensor, context: Tensor, classes: int = 2, answers: int = 0) -> Tensor:
     """[answers, outputs] how far each answer a of the reference model moves the log-odds of y at this client.
 
     Of a binary label log P(y = 1 | a) / P(y = 0 | a) − log P(y = 1) / P(y = 0); of several classes
     log P(y = c | a) − log P(y = c) for each c, up to a constant; counted with one sample more of each kind. Where what
     the reference model reads and what else there is to read are independent given y, log-odds add up; a model trained
-    on the sum learns the rest alone, from every sample.
+    on the sum learns the rest alone, from every sample. answers: how many different ones there are; 0: as many as
+    classes. Where there are more, each is given rarely, and the samples more are as common as the classes are.
     """
-    answer = reference_answer(y, context, classes)
+    parts = answers or classes
+    answer = reference_answer(y, context, parts)
     if classes > 2:
         numbers = torch.arange(classes, device=y.device)
         member = (y[:, None] == numbers) * (context >= 0)[:, None].float()  # [M, C]
         counts = (answer[:, None] == numbers).to(member.dtype).T @ member  # [answers, C]
         return (counts + 1).log() - (member.sum(0) + 1).log()
     real = (context >= 0).to(y.dtype)
-    prior = class_log_odds(y, context)
-    odds = []
-    for said in (0, 1):
-        chosen = (answer == said).to(y.dtype) * real
-        odds.append(((y * chosen).sum() + 1).log() - (((1 - y) * chosen).sum() + 1).log() - prior)
+    more = 2 * torch.sigmoid(class_log_odds(y, context)) if parts > classes else 1
+    prior = _log_odds(y, real, more)
+    odds = [_log_odds(y, (answer == said).to(y.dtype) * real, more) - prior for said in range(parts)]
     return torch.stack(odds)[:, None]
 
 
@@ -86,9 +90,9 @@ class Known:
         return offset
 
 
-def known(y: Tensor, context: Tensor, discount: bool, even_classes: bool, classes: int = 2) -> Known:
+def known(y: Tensor, context: Tensor, discount: bool, even_classes: bool, classes: int = 2, answers: int = 0) -> Known:
     return Known(
-        shortcut_log_odds(y, context, classes) if discount else None,
+        shortcut_log_odds(y, context, classes, answers) if discount else None,
         class_log_odds(y, context) if even_classes else None,
     )
 

@@ -92,6 +92,19 @@ def client_sums(task: Task, outputs: int, contexts: int, x: Tensor, y: Tensor, c
     return {name: (SCALE * torch.atleast_1d(value)).float() for name, value in sums.items()}
 
 
+def unscaled(sums: Params) -> tuple[Params, Tensor]:
+    """The sums in their own unit, and how columns vary within a class."""
+    found = {name: leaf.double().cpu() / SCALE for name, leaf in sums.items()}
+    return found, found["noise"] / found["rows"].clamp(min=1)
+
+
+def columns_of(sums: Params, places: slice) -> Params:
+    """The sums of some of the columns, where they were looked at together."""
+    part = dict(sums)
+    part |= {name: sums[name][places, places] for name in ("noise", "within", "square")}
+    return part | {name: sums[name][..., places] for name in ("total", "total_square", "context_slope", "slope")}
+
+
 def _targets(task: Task, outputs: int, y: Tensor) -> Tensor:
     if task == "multiclass":
         return (y[:, None] == torch.arange(outputs, device=y.device)).double()

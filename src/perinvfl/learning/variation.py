@@ -8,13 +8,13 @@ recovery (Wang, Si, Li & Zhao 2022), which looks at the same class means.
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from perinvfl.core.tree import Params
-from perinvfl.learning.slopes import SCALE, squared
+from perinvfl.learning.slopes import SCALE, squared, unscaled
 
 ALPHA = 0.003  # how often nothing at all would look like this
 CLIENT_ALPHA = 0.05  # the same between clients, where what half of the columns show counts as nothing
@@ -47,6 +47,13 @@ class Variation:
         return torch.diag(keep) - v @ torch.linalg.pinv(v)
 
 
+class Answer(NamedTuple):
+    """A column that was found to vary, and how far the classes lie apart in it, in standard deviations."""
+
+    place: int
+    strength: float
+
+
 def find_variation(sums: Params, images: bool) -> Variation:
     """What the sums over all clients say.
 
@@ -54,7 +61,7 @@ def find_variation(sums: Params, images: bool) -> Variation:
     their style. Where they have one each, it must vary between clients, beyond what half of the columns do, and be
     something that a model would lean on.
     """
-    given = {name: leaf.double().cpu() / SCALE for name, leaf in sums.items()}
+    given, _ = unscaled(sums)
     found, members = (given, []) if images else merge_levels(given)
     noise = found["noise"] / found["rows"].clamp(min=1)
     strength = _strength(found, noise)
@@ -85,28 +92,36 @@ def find_variation(sums: Params, images: bool) -> Variation:
     return _unless_all(Variation(source, tuple(chosen)), given, given["noise"] / given["rows"].clamp(min=1), images)
 
 
-def find_answer(sums: Params, images: bool, classes: int = 2) -> int | None:
+def find_answer(
+    sums: Params, images: bool, classes: int = 2, between_clients: float = LEANED_ON_BETWEEN_CLIENTS
+) -> Answer | None:
     """Of columns that are answers of a model as it learns, the one that varies most, the earliest of about as much.
 
     None where none varies beyond chance. Of a table's clients with one context each, the answers differ by style.
     classes: where there are more than two, each sample is counted once for each. Answers and labels of one sample then
-    add up to one, so that sums vary by C / (C − 1) more than as many single samples would.
+    add up to one, so that sums vary by C / (C − 1) more than as many single samples would. between_clients: how much a
+    model must lean on what varies between clients alone.
     """
-    found = {name: leaf.double().cpu() / SCALE for name, leaf in sums.items()}
-    noise = found["noise"] / found["rows"].clamp(min=1)
+    found, noise = unscaled(sums)
     strength = _strength(found, noise)
     if float(found["within_freedom"]) >= 1:
         tests = [_between_contexts(found, noise), _within_clients(found, noise)]
         leaned_on = strength > LEANED_ON
     else:
         tests = [_between_clients(found, noise)] if images else []
-        leaned_on = strength > LEANED_ON_BETWEEN_CLIENTS
+        leaned_on = strength > between_clients
     inflation = classes / (classes - 1) if classes > 2 else 1.0
     for test in (dataclasses.replace(test, inflation=inflation) for test in tests):
         each = torch.where(leaned_on, test.each(), 0.0).tolist()
         if test.stands_out(max(each), len(each)):
-            return next(place for place, statistic in enumerate(each) if statistic >= NEARLY * max(each))
+            place = next(place for place, statistic in enumerate(each) if statistic >= NEARLY * max(each))
+            return Answer(place, float(strength[place]))
     return None
+
+
+def is_leaned_on(sums: Params) -> bool:
+    """Whether a model would lean on one of the columns."""
+    return bool((_strength(*unscaled(sums)) > LEANED_ON).any())
 
 
 def merge_levels(found: Params) -> tuple[Params, list[list[int]]]:

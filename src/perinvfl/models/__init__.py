@@ -36,22 +36,54 @@ RESNET = ("norm", "width", "stem", "convolution", "weights")
 class ModelSettings:
     kind: Literal["mlp", "linear", "resnet18", "module"] = hyper(
         "mlp",
-        "multi-layer perceptron, one linear layer without bias, ResNet-18 for images of three colours, or your own",
+        "which model to train: mlp, a multi-layer perceptron, suits tables and small images; linear is one "
+        "layer without bias; resnet18 is for colour images; module is a torch.nn.Module of your own",
     )
-    hidden: tuple[int, ...] = hyper((390, 390), "widths of the hidden layers of an mlp", least=1, most=10**6)
-    norm: Norm = hyper("group", "what a resnet18 normalises by: groups of channels of one image, or its batch")
+    hidden: tuple[int, ...] = hyper(
+        (390, 390),
+        "mlp: number of units in each hidden layer; more fit more and overfit sooner; the default is the "
+        "paper's, [] makes the model linear",
+        least=1,
+        most=10**6,
+    )
+    norm: Norm = hyper(
+        "group",
+        "resnet18: normalise over groups of channels of one image (group, the default), which does not depend "
+        "on what other images a client has, or over the batch (batch), as the usual network does",
+    )
     width: int = hyper(
-        64, "channels of a resnet18's first layers; its features are 8 times as many", least=1, most=10**4
+        64,
+        "resnet18: number of channels of the first layers, the last having 8 times as many; fewer train "
+        "faster and fit less; 64 is the usual network",
+        least=1,
+        most=10**4,
     )
-    stem: Stem = hyper("imagenet", "a resnet18's entry: 7x7, stride 2 and pooling, or 3x3 and nothing else")
+    stem: Stem = hyper(
+        "imagenet",
+        "resnet18: first layer; imagenet, the default, is 7x7 with stride 2 and pooling, for large images; "
+        "small is 3x3 alone, which keeps what small images show",
+    )
     convolution: Convolution = hyper(
-        "library", "how a resnet18 computes: the library's convolutions, or as matrix products (faster under vmap)"
+        "library",
+        "resnet18: how convolutions are computed; library, the default, by PyTorch's; products as matrix "
+        "products, which is faster for many clients at once and differs by rounding only",
     )
-    weights: str = hyper("", "file of a resnet18's first weights, torchvision's names (.pth, .safetensors)")
+    weights: str = hyper(
+        "",
+        "resnet18: file of pre-trained weights with torchvision's names (.pth, .safetensors) to start from, "
+        "which helps where images are few; empty starts from random weights",
+    )
     blind_to: Symmetry = hyper(
-        "nothing", "average the logits over turns by right angles or mirrorings, so that they cannot matter", later=True
+        "nothing",
+        "average the model's answers over rotations by right angles or mirrorings of the image, so that it "
+        "cannot tell by which an image was turned; nothing lets it see images as they are",
+        later=True,
     )
-    build: str = hyper("", "module:function that makes your own, called with shape and outputs or with nothing")
+    build: str = hyper(
+        "",
+        "module: function that makes your own torch.nn.Module, as module:function; it is called with shape "
+        "and outputs, or without arguments; empty for the other kinds",
+    )
 
     def asked(self) -> dict[str, Any]:
         """The settings that mean something to this kind: they name a run."""

@@ -9,6 +9,15 @@ from torch import Generator, Tensor
 from perinvfl.core.tree import Params
 
 Precision = Literal["float32", "tf32", "bfloat16"]
+# (slope of the loss in the logits, and in the features where it looks at them) -> gradient
+Backward = Callable[[Tensor, Tensor | None], Params]
+
+
+class BatchedPasses(NamedTuple):
+    """Forward and backward written out, for many models at once; trials may share their inputs."""
+
+    forward: Callable[[Params, Tensor], tuple[Tensor, list[Tensor]]]  # (params, [B, ...]) -> logits, what is kept
+    backward: Callable[[Params, list[Tensor], Tensor], Params]  # (params, kept, gradient of the logits) -> gradient
 
 
 class Model(NamedTuple):
@@ -24,6 +33,9 @@ class Model(NamedTuple):
     norms: tuple[str, ...] = ()  # the scales and shifts of its norm layers, by name
     size: int = 0  # its parameters
     unmapped: str = ""  # why it cannot run under vmap, where it cannot
+    # (params, [B, ...]) -> features, logits, and the backward pass written out; None where only autograd has it.
+    direct: Callable[[Params, Tensor], tuple[Tensor, Tensor, Backward]] | None = None
+    batched: BatchedPasses | None = None  # the same for use under vmap
 
 
 def arithmetic(precision: Precision) -> torch.dtype:

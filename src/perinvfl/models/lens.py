@@ -43,4 +43,7 @@ def seeing_through(model: Model, lens: Tensor | None, shape: tuple[int, ...]) ->
     def features(params: Params, x: Tensor) -> Tensor:
         return model.features(params, through(x, lens, shape))
 
-    return model._replace(features=features, apply=lambda params, x: model.apply(params, through(x, lens, shape)))
+    def apply(params: Params, x: Tensor) -> Tensor:
+        return model.apply(params, through(x, lens, shape))
+
+    return model._replace(features=features, apply=apply, direct=None, batched=None)

@@ -2,13 +2,15 @@
 
 import itertools
 import math
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from perinvfl.core.tree import Params
-from perinvfl.models.base import Model, Precision, arithmetic
+from perinvfl.models import dense
+from perinvfl.models.base import Backward, BatchedPasses, Model, Precision, arithmetic
 
 
 def mlp(widths: tuple[int, ...], bias: bool, precision: Precision) -> Model:
@@ -32,20 +34,14 @@ def mlp(widths: tuple[int, ...], bias: bool, precision: Precision) -> Model:
                 params[f"{layer}.bias"] = torch.zeros(padded[layer + 1])
         return params
 
-    def linear(params: Params, layer: int, h: Tensor) -> Tensor:
-        weight, own_bias = params[f"{layer}.weight"].to(dtype), params[f"{layer}.bias"].to(dtype) if bias else None
-        return F.linear(h, weight, own_bias)  # [B, widths[layer + 1]]
-
     def features(params: Params, x: Tensor) -> Tensor:
-        h = x.flatten(1).to(dtype)  # [B, inputs]
-        if x.dtype == torch.uint8:
-            h = h / 255
+        h = _entering(x, dtype)
         for layer in range(layers - 1):
-            h = torch.relu_(linear(params, layer, h))
+            h = torch.relu_(_linear(params, layer, h))
         return h
 
     def classify(params: Params, h: Tensor) -> Tensor:
-        return linear(params, layers - 1, h).float()
+        return _linear(params, layers - 1, h).float()
 
     def apply(params: Params, x: Tensor) -> Tensor:
         return classify(params, features(params, x))
@@ -60,4 +56,42 @@ def mlp(widths: tuple[int, ...], bias: bool, precision: Precision) -> Model:
 
     last = tuple(f"{layers - 1}.{part}" for part in ("weight", "bias"))
     size = sum(rows * columns for rows, columns in itertools.pairwise(padded)) + bias * sum(padded[1:])
-    return Model(init, apply, strip, features, classify, head=last, size=size)
+    batched = BatchedPasses(
+        forward=lambda params, x: dense.forward(widths, params, x, dtype),
+        backward=lambda params, kept, slope: dense.backward(widths, params, kept, slope),
+    )
+    direct = partial(_direct, layers, dtype)
+    return Model(init, apply, strip, features, classify, head=last, size=size, direct=direct, batched=batched)
+
+
+def _entering(x: Tensor, dtype: torch.dtype) -> Tensor:
+    h = x.flatten(1).to(dtype)  # [B, inputs]
+    return h / 255 if x.dtype == torch.uint8 else h
+
+
+def _linear(params: Params, layer: int, h: Tensor) -> Tensor:
+    weight, bias = params[f"{layer}.weight"].to(h.dtype), params.get(f"{layer}.bias")
+    return F.linear(h, weight, None if bias is None else bias.to(h.dtype))  # [B, widths[layer + 1]]
+
+
+def _direct(layers: int, dtype: torch.dtype, params: Params, x: Tensor) -> tuple[Tensor, Tensor, Backward]:
+    """Features, logits and the backward pass: autograd's own operations in its own order."""
+    weights = {name: leaf.to(dtype) for name, leaf in params.items()}
+    entered = [_entering(x, dtype)]  # by layer, [B, widths[layer]]
+    for layer in range(layers - 1):
+        entered.append(torch.relu_(_linear(weights, layer, entered[-1])))
+    logits = _linear(weights, layers - 1, entered[-1]).float()
+
+    def backward(of_logits: Tensor, of_features: Tensor | None) -> Params:
+        found, slope = {}, of_logits.to(dtype)  # [B, widths[layer + 1]]
+        for layer in reversed(range(layers)):
+            found[f"{layer}.weight"] = slope.t() @ entered[layer]
+            found[f"{layer}.bias"] = slope.sum(0)
+            if layer:
+                slope = slope @ weights[f"{layer}.weight"]
+                if layer == layers - 1 and of_features is not None:
+                    slope = slope + of_features
+                slope = torch.ops.aten.threshold_backward(slope, entered[layer], 0)
+        return {name: found[name].to(leaf.dtype) for name, leaf in params.items()}
+
+    return entered[-1], logits, backward

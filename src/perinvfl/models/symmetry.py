@@ -40,7 +40,7 @@ def blinded(model: Model, symmetry: Symmetry, shape: tuple[int, ...]) -> Model:
 
     if model.statistics is not None:
         raise UserError(f'model.blind_to = "{symmetry}" does not go with model.norm = "batch"; use "group".')
-    return model._replace(features=features, apply=apply)
+    return model._replace(features=features, apply=apply, direct=None, batched=None)
 
 
 def seeing(model: Model, view: int) -> Model:
@@ -50,6 +50,8 @@ def seeing(model: Model, view: int) -> Model:
     return model._replace(
         features=lambda params, x: model.features(params, seen(x, view)),
         apply=lambda params, x: model.apply(params, seen(x, view)),
+        direct=None,
+        batched=None,
     )
 
 

@@ -5,6 +5,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perinvfl.core.extras import how_to_install
 from perinvfl.core.files import write_atomically, writing
 from perinvfl.errors import UserError
 
@@ -16,7 +17,7 @@ try:
 except ModuleNotFoundError as missing:
     if missing.name != "vl_convert":
         raise
-    raise UserError("Figures need two more packages: pip install 'perinvfl[plot]'.") from None
+    raise UserError(f"Figures need two more packages: {how_to_install('plot')}.") from None
 
 
 def write_chart(chart: "alt.TopLevelMixin", stem: Path) -> list[Path]:

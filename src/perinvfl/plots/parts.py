@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from perinvfl.core.extras import how_to_install
 from perinvfl.errors import UserError
 from perinvfl.plots.figure_data import CONSTANT, SHAPE_ONLY, SHORTCUTS, FigureData, Values, is_number
 
@@ -11,7 +12,7 @@ try:
 except ModuleNotFoundError as missing:
     if missing.name != "altair":
         raise
-    raise UserError("Figures need two more packages: pip install 'perinvfl[plot]'.") from None
+    raise UserError(f"Figures need two more packages: {how_to_install('plot')}.") from None
 
 CONFIG: dict[str, Any] = {
     "background": "white",

@@ -4,6 +4,7 @@ from typing import Any
 
 from perinvfl.models.symmetry import views_of
 from perinvfl.preparation.alignment import views_noted
+from perinvfl.preparation.border import BORDERS
 from perinvfl.preparation.inferred_contexts import wrong_shares
 from perinvfl.preparation.phases import Notes
 from perinvfl.preparation.recommended import MOST_DIRECTIONS, SOURCES
@@ -61,7 +62,8 @@ def _tells_shortcut(table: dict[str, Any]) -> bool:
     reference = found.get("reference", {"chosen": -1})
     columns, directions = found.get("left_out"), found.get("directions")
     return (
-        set(found) - {"reference"} == {"varies_between", "left_out", "directions", "kept"}
+        set(found) - {"reference", "border"} == {"varies_between", "left_out", "directions", "kept"}
+        and found.get("border", BORDERS[0]) in BORDERS
         and isinstance(reference, dict)
         and set(reference) == {"chosen"}
         and type(reference["chosen"]) is int

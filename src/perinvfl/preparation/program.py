@@ -39,6 +39,10 @@ def program_of(algorithm: Algorithm, training: Training, settings: ContextSettin
             f"contexts.infer: {algorithm.title} takes all data in one place, and clients for contexts; leave "
             "[contexts] out."
         )
+    if settings.every and not algorithm.has_global:
+        raise UserError(
+            f"contexts.every infers contexts by the global model, and {algorithm.title} has none; leave it out."
+        )
     if settings.infer == "given":
         sees = pooled_view if algorithm.pooled else sees_all
         return Program((), Phase("main", algorithm, training, sees), lambda notes: {})

@@ -2,11 +2,12 @@
 
 1. *sums*: every client sums up how its columns (of images, the means of the channels) relate to the label, by context.
 2. *sums again*: the direction that was found in images, measured once more from all samples.
-3. *reference*: a plain model learns what is easy; clients note its answers after 1, 2, 4, ... rounds.
-4. *answers*: sums of the same kind, the answers being columns: do they change their meaning between contexts?
-5. *pilot*, if clients are to be aligned: the first client trains alone, the others take the view that fits it best.
-6. *main*: the two models, on data seen through a lens that leaves the shortcut out; where the reference's answers vary
-   still, what they tell about the label is taken off the logits.
+3. *border*: sums of the same kind about what is around the middle of images; clients note what it says of the label.
+4. *reference*: a plain model learns what is easy; clients note its answers after 1, 2, 4, ... rounds.
+5. *answers*: sums of the same kind, the answers being columns: do they change their meaning between contexts?
+6. *pilot*, if clients are to be aligned: the first client trains alone, the others take the view that fits it best.
+7. *main*: the two models, on data seen through a lens that leaves the shortcut out; where answers vary still, those of
+   the border or of the reference, what they tell about the label is taken off the logits.
 """
 
 import dataclasses
@@ -17,24 +18,37 @@ import torch
 from torch import Tensor
 
 from perinvfl.algorithms.recommended import Recommended, reference
+from perinvfl.core.tree import Params
 from perinvfl.data.federation import Federation, Split
 from perinvfl.data.images import AS_IT_IS, without_middle
 from perinvfl.learning import risks
 from perinvfl.learning.shortcut import answers, error, known, split_context
-from perinvfl.learning.slopes import LEAST_SAMPLES, SCALE, summaries, zero_sums
+from perinvfl.learning.slopes import LEAST_SAMPLES, SCALE, columns_of, summaries, zero_sums
 from perinvfl.learning.training import Training
-from perinvfl.learning.variation import Variation, find_answer, find_variation
+from perinvfl.learning.variation import LEANED_ON, Variation, find_answer, find_variation, is_leaned_on
 from perinvfl.models import Model, ModelSettings, Precision
 from perinvfl.models.lens import make_lens
 from perinvfl.models.symmetry import Symmetry
 from perinvfl.preparation.alignment import VIEW, best_view, in_views, views_noted
+from perinvfl.preparation.border import (
+    BORDER,
+    BORDERS,
+    border_answers,
+    border_classes,
+    border_view,
+    border_zeros,
+    has_border,
+    levels,
+    note_border,
+)
 from perinvfl.preparation.inferred_contexts import bare
 from perinvfl.preparation.lens import LENS, in_lens, lens_noted
 from perinvfl.preparation.phases import Described, Notes, Phase, Predict, Program
 from perinvfl.preparation.settings import ContextSettings
 from perinvfl.preparation.summing import Sums, sums_model, sums_received
 
-SEEN, ANSWERS, CHOSEN, RIGHT = "seen", "answers", "chosen", "right"  # the names of the notes
+# The names of the notes.
+SEEN, ANSWERS, CHOSEN, RIGHT, BY_BORDER = "seen", "answers", "chosen", "right", "by border"
 PADDING = {ANSWERS: 0}
 MOST_REFERENCE_ROUNDS = 64
 SOURCES = (None, "contexts", "clients")  # by number in the note
@@ -54,6 +68,7 @@ def recommended_program(algorithm: Recommended, training: Training, settings: Co
     phases = [
         Phase("sums", Sums(), once, _plain_view, _note_variation, model=_first_model),
         Phase("sums again", Sums(), once, _sides_view, _note_direction, model=_second_model),
+        Phase("border", Sums(), once, partial(border_view, hidden), partial(note_border, hidden), model=_border_model),
         Phase(
             "reference",
             reference(min(1.0, MOST_REFERENCE_ROUNDS / rounds)),
@@ -101,6 +116,10 @@ def _first_model(data: Described, asked: ModelSettings | Model, precision: Preci
 
 def _second_model(data: Described, asked: ModelSettings | Model, precision: Precision) -> Model:
     return sums_model(partial(_zeros, data, _cells(data)))
+
+
+def _border_model(data: Described, asked: ModelSettings | Model, precision: Precision) -> Model:
+    return sums_model(partial(border_zeros, data))
 
 
 # What is found -------------------------------------------------------------------------------------------------------
@@ -196,42 +215,68 @@ def _answers_model(answers: int, data: Described, asked: ModelSettings | Model, 
 
 
 def _answers_zeros(answers: int, data: Described) -> dict[str, Tensor]:
-    return zero_sums((answers,), 1, data.contexts)
+    return zero_sums((answers + has_border(data),), 1, data.contexts)
 
 
 def _answers_view(federation: Federation, notes: Notes) -> Federation:
-    """Answers as columns. Of several classes, each sample once for each: is it that class, was it called so?
+    """Answers as columns, the border's last. Of several classes, each sample once for each: is it that class, was it
+    called so?
 
     The answers of a regression are not asked about, and left empty.
     """
     seen, data, said = _plain_view(federation, notes), federation.train, notes[ANSWERS]
+
+    def columns(target: int, label: int) -> Tensor:
+        border = [notes[BORDER][..., target, None]] if has_border(federation) else []
+        return torch.cat([(said == label).float(), *border], 2)
+
     if federation.task == "multiclass":
         each = range(federation.classes)
         data = Split(
-            torch.cat([said == c for c in each], 1).float(),
+            torch.cat([columns(c, c) for c in each], 1),
             torch.cat([data.y == c for c in each], 1).float(),
             torch.cat([data.context for c in each], 1),
         )
     else:
-        said = said if federation.task == "binary" else torch.zeros_like(said)
-        data = data._replace(x=said.float(), y=data.y.float())
+        x = columns(0, 1) if federation.task == "binary" else torch.zeros_like(said, dtype=torch.float32)
+        data = data._replace(x=x, y=data.y.float())
     return dataclasses.replace(seen, task="binary", outputs=1, train=data)
 
 
 def _note_choice(certain: bool, own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
-    """Which of its answers is to be discounted; -1 for none. certain: the user says that the last one is a shortcut."""
-    columns = notes[ANSWERS].float()
-    if own.task == "regression":
-        chosen = None
-    elif certain:
-        chosen = columns.shape[2] - 1
-    else:
-        sums = sums_received(_answers_zeros(columns.shape[2], own), predict, columns[0])
-        chosen = find_answer(sums, is_image(own.shape), own.classes)
-    if chosen is None:
-        return {**notes, CHOSEN: torch.tensor([-1])}
-    right = notes[ANSWERS][0, :, chosen] == own.train.y[0]
-    return {**notes, CHOSEN: torch.tensor([chosen]), RIGHT: _shares(own, right)[None]}
+    """Which answers are to be discounted; -1 for none. certain: the user says that the border is a shortcut."""
+    said, kept = notes[ANSWERS], {name: leaf for name, leaf in notes.items() if name != BORDER}
+    answers, chosen = said.shape[2], -1
+    if own.task != "regression":
+        sums = sums_received(_answers_zeros(answers, own), predict, own.train.x[0])
+        chosen = _choice(columns_of(sums, slice(answers)), columns_of(sums, slice(answers, None)), own, certain)
+        if chosen in (-1, answers) and has_border(own) and is_leaned_on(columns_of(sums, slice(answers, None))):
+            done = "kept" if chosen < 0 else "told" if certain else "discounted"
+            kept[BY_BORDER] = torch.tensor([BORDERS.index(done)])
+    if chosen < 0:
+        return {**kept, CHOSEN: torch.tensor([-1])}
+    named = said[..., chosen % answers]
+    if chosen == answers:
+        by_border = border_answers(notes[BORDER])
+        kept[ANSWERS], named = torch.cat([said, by_border[..., None]], 2), border_classes(by_border, own)
+    right = named[0] == own.train.y[0]
+    return {**kept, CHOSEN: torch.tensor([chosen]), RIGHT: _shares(own, right)[None]}
+
+
+def _choice(reference: Params, border: Params, own: Federation, certain: bool) -> int:
+    """By the sums of the reference's answers and of what the border says, which comes last: what varies.
+
+    Where both do, both read the shortcut, and what says more about the label reads more of it.
+    """
+    answers = len(reference["total"])
+    if certain:
+        return answers if has_border(own) and is_leaned_on(border) else answers - 1
+    found = find_answer(reference, is_image(own.shape), own.classes)
+    if has_border(own):
+        at_border = find_answer(border, True, own.classes, between_clients=LEANED_ON)
+        if at_border is not None and (found is None or at_border.strength > found.strength):
+            return answers
+    return -1 if found is None else found.place
 
 
 def _shares(own: Federation, right: Tensor) -> Tensor:
@@ -255,7 +300,7 @@ def _note_view(align: Symmetry, own: Federation, notes: Notes, client: int, pred
     seen = _main_view(own, notes)
     data = Split(*(part[0] for part in seen.train))
     labels = data.y, data.context
-    offset = known(*labels, seen.split == "discount", seen.even_classes, seen.classes).offset(*labels)
+    offset = known(*labels, seen.split == "discount", seen.even_classes, seen.classes, seen.answers).offset(*labels)
     best = 0 if client == 0 else best_view(align, data, offset, predict)
     return {**notes, VIEW: torch.tensor([best])}
 
@@ -264,12 +309,17 @@ def _main_view(federation: Federation, notes: Notes) -> Federation:
     seen = in_lens(in_views(federation, views_noted(notes)), lens_noted(notes))
     # Where data are scored by class and context, a rare class counts as much as a common one.
     seen = dataclasses.replace(seen, even_classes=bool(federation.groups) and federation.task == "binary")
-    chosen = int(notes[CHOSEN][0])
-    if chosen < 0:
+    if federation.task == "regression":
         return seen
-    errors = error(notes[ANSWERS][..., chosen], federation.train.y, federation.classes)
-    context = split_context(federation.train.context, errors, federation.classes)
-    return dataclasses.replace(seen, train=seen.train._replace(context=context), split="discount")
+    # Where nothing is discounted, all answers are alike and say nothing: runs of several seeds, of which some discount,
+    # are one program.
+    chosen = int(notes[CHOSEN][0])
+    said = notes[ANSWERS][..., chosen] if chosen >= 0 else torch.zeros_like(federation.train.context)
+    parts = levels(federation) or federation.classes
+    context = split_context(federation.train.context, error(said, federation.train.y, parts), parts)
+    return dataclasses.replace(
+        seen, train=seen.train._replace(context=context), split="discount", answers=levels(federation)
+    )
 
 
 def facts_found(notes: Notes) -> dict[str, Any]:
@@ -277,7 +327,9 @@ def facts_found(notes: Notes) -> dict[str, Any]:
     lens, (source, kept) = notes[LENS][0], notes[SEEN][0].tolist()
     directions = [[round(value, 4) for value in row] for row in lens[2:].tolist() if any(row)]
     columns = (lens[0] == 0).nonzero().flatten().tolist() if source else []
-    answers = {"reference": {"chosen": int(notes[CHOSEN][0])}} if CHOSEN in notes else {}
+    answers: dict[str, Any] = {"reference": {"chosen": int(notes[CHOSEN][0])}} if CHOSEN in notes else {}
+    if BY_BORDER in notes:
+        answers["border"] = BORDERS[int(notes[BY_BORDER][0])]
     found = {"varies_between": SOURCES[source], "left_out": columns, "directions": directions, "kept": bool(kept)}
     views = views_noted(notes)
     told: dict[str, Any] = {"shortcut": {**found, **answers}} | ({"views": list(views)} if views else {})

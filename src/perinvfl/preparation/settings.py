@@ -15,39 +15,67 @@ class ContextSettings:
 
     infer: Literal["given", "hard", "soft", "xrm"] = hyper(
         "given",
-        "contexts as the data give them, split by whether a reference model is wrong, by EIIL's shares, or by whether "
-        "XRM's twin models are wrong about samples they have not learned",
+        "where contexts come from: the data (given), or a split of each client's samples by whether a "
+        "reference model is wrong (hard), by EIIL's soft shares (soft), or by the errors of XRM's twin "
+        "models (xrm); given, the default, trains no reference model",
     )
     use: Literal["balance", "discount", "judge"] = hyper(
         "balance",
-        "run the losses over the inferred contexts, each counting alike; or take what the reference model's answer "
-        "tells about the label off the logits; or only judge held-out data by them",
+        "what inferred contexts are used for: balance gives each the same weight in the loss; discount "
+        "subtracts from the logits what the reference model already predicts; judge only scores held-out"
+        " data by them; balance, the default, works with every invariant loss",
     )
-    reference_rounds: int = hyper(40, "rounds of FedAvg that make the reference model", least=1)
-    reference_rate: float = hyper(1e-3, "step size of the reference model's server (Adam)", above=0)
+    reference_rounds: int = hyper(
+        40,
+        "rounds of FedAvg for the reference model; few, so that it learns what is easy, which is the shortcut; "
+        "40 was chosen on the coloured digits, and small tables need a larger step size with it",
+        least=1,
+    )
+    reference_rate: float = hyper(
+        1e-3,
+        "server step size (Adam) of the reference model; together with its rounds it decides how much is learned; "
+        "0.001 was chosen on the coloured digits, and small tables need about 0.03",
+        above=0,
+    )
     reference_cooling: bool = hyper(
-        False, "its step size falls to nothing over these rounds, which steadies it on little data", later=True
+        False,
+        "let the reference model's step size fall to 0 over its rounds; gives steadier answers where data are few; "
+        "without it, the default, the step size stays as it is",
+        later=True,
     )
     hide_middle: float = hyper(
         0.0,
-        "radius of the middle of an image that the reference model is not shown, in halves of a side, where the "
-        "shortcut is known to lie around the object; 0: it is shown all",
+        "hide the middle of each image from the reference model, up to this radius in half sides; for "
+        "shortcuts around the object, such as a background: recommended then discounts what the border says, whether "
+        "it varies or not; 0 hides nothing",
         least=0,
         most=1.4,
         later=True,
     )
     align: Symmetry = hyper(
         "nothing",
-        "ways to see an image among which each client takes the one in which a model of the first client, trained with "
-        "the shortcut discounted, fits its images best; then all see alike, where clients differ by such a style",
+        "estimate by which rotation or mirroring each client's images differ from the first client's, "
+        "and undo it, so that all clients see images alike; nothing leaves them as they are",
         later=True,
     )
-    every: int = hyper(0, "rounds after which contexts are inferred again from the global model; 0: once", least=0)
-    soft_steps: int = hyper(100, "steps of EIIL's ascent", least=1, most=10**6)
+    every: int = hyper(
+        0,
+        "infer the contexts again from the global model every so many rounds, so that they follow what it still "
+        "gets wrong; 0, the default, infers them once, from the reference model",
+        least=0,
+    )
+    soft_steps: int = hyper(
+        100,
+        "gradient steps with which EIIL finds its soft split; too few leave samples between the two contexts; "
+        "100 is a round number that was not searched for",
+        least=1,
+        most=10**6,
+    )
     even_classes: bool = hyper(
         False,
-        "take what the client's class shares tell about the label off the logits, the reference model's too: a rare "
-        "class then counts as much as a common one",
+        "subtract the log of each client's class shares from the logits, also the reference model's, so "
+        "that a rare class counts as much as a common one; without it, the default, classes count by how "
+        "often they occur",
         later=True,
     )
 

@@ -13,6 +13,7 @@ from perinvfl.plots.figure_data import CONSTANT, SHORTCUTS, TITLES, is_number, i
 from perinvfl.report.notes import notes_on
 from perinvfl.report.spans import accuracy_spans
 from perinvfl.report.summary import summarise, verdict
+from perinvfl.results.finished import check_has_records
 from perinvfl.results.folds import join_folds
 from perinvfl.results.paper import CASES, TABLES, as_published
 from perinvfl.results.scores import class_balanced, has_groups
@@ -83,6 +84,7 @@ def gather(
         if published and not is_run(place):
             sections += [_published_section(read_published(folder)) for folder in published.values()]
         else:
+            check_has_records(place)
             loose += _runs_at(place, pick)
     groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in loose:

@@ -8,12 +8,14 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from perinvfl.core.naming import with_and
 from perinvfl.errors import UserError
 from perinvfl.results.score_names import MEASURES, measures_for
 from perinvfl.runs.fit import fit_on_record
 from perinvfl.runs.found_words import Names, found_in_words
 from perinvfl.runs.records import Run
 
+SAME = "same contexts"  # the test on rows held out at random
 LEADING = ("accuracy", "auroc", "sensitivity", "specificity", "brier", "calibration-error", "r2", "mae")
 EXPLAINED = {
     "accuracy": "of 100 rows, how many get the right answer",
@@ -22,7 +24,7 @@ EXPLAINED = {
     "chance, 1 is perfect",
     "average-precision": "how pure the rows at the top of the list are; by chance it is the share of {yes}",
     "sensitivity": "of 100 rows with {yes}, how many are recognised",
-    "specificity": "of 100 rows without, how many are left in peace",
+    "specificity": "of 100 rows without, how many raise no false alarm",
     "brier": "how far the probabilities lie from what happened, squared; 0 is perfect, 0.25 is always saying one half",
     "calibration-error": "how far a stated probability lies from how often it comes true; 0 is perfect",
     "r2": "the share of the differences between labels that is explained; 0 is a constant answer, 1 is perfect",
@@ -123,15 +125,10 @@ def _between(section: dict[str, Any], span: tuple[float, float] | None) -> str:
 
 def _where(section: dict[str, Any]) -> str:
     names, word = section["spectrum"], section["words"]["context"]
-    if names == ["same contexts"]:
+    if names == [SAME]:
         return "on rows held out at random"
     several = "on average over " if len(names) > 1 else "in "
-    return f"{several}{word} {listed(names)}"
-
-
-def listed(names: Sequence[str], most: int = 6) -> str:
-    shown = [*names[:most], "..."] if len(names) > most else list(names)
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+    return f"{several}{word} {with_and(names, 6)}"
 
 
 def _recommendation(section: dict[str, Any], methods: list[dict[str, Any]], chosen: dict[str, Any]) -> str:
@@ -152,10 +149,10 @@ def _recommendation(section: dict[str, Any], methods: list[dict[str, Any]], chos
         if span and (v := average(section, m["cases"])) is not None and span[0] <= v <= span[1]
     ]
     if alike:
-        text += f"{listed(alike)} cannot be told from it with so few rows. "
+        text += f"{with_and(alike, 6)} may be as good: with so few rows the difference may be chance. "
     worse = [m["name"] for m in others if not _better(section, average(section, m["cases"]), constant)]
     if worse:
-        text += f"Do not use {listed(worse)}: no better than a constant answer here. "
+        text += f"Do not use {with_and(worse, 6)}: no better than a constant answer here. "
     if len(others) > 0:
         text += "It was picked by looking at these tests, so expect a little less elsewhere. "
     return text + "Before it is used on people, try it on new rows of each site."
@@ -166,7 +163,8 @@ def _facts(section: dict[str, Any], run: Run) -> list[str]:
     tested = ", ".join(section["spectrum"])
     counted = f", {sum(sizes)} rows to train on" if sizes else ""  # a server is not told them
     facts = [f"{len(section['clients'])} sites ({words['client']}){counted}."]
-    facts.append(f"Tested on rows that no model was trained on: {words['context']} {tested}." if tested else "")
+    kind = "held out at random" if tested == SAME else f"of {words['context']} {tested}"
+    facts.append(f"Tested on rows that no model was trained on, {kind}." if tested else "")
     known = run.notes.get("encoding", {})
     missing = known.get("missing", {})
     if missing:
@@ -186,7 +184,7 @@ def _facts(section: dict[str, Any], run: Run) -> list[str]:
     if known.get("excluded"):
         facts.append(f"{known['excluded']} rows of sites that were left aside are not in it.")
     if run.notes.get("ignored"):
-        facts.append(f"Columns left out: {listed(run.notes['ignored'], 12)}.")
+        facts.append(f"Columns left out: {with_and(run.notes['ignored'], 12)}.")
     return [fact for fact in facts if fact]
 
 
@@ -250,7 +248,7 @@ def _threshold(scored: dict[str, Any], words: dict[str, str]) -> str:
     yes = f"{words['label']} = {scored['classes'][-1]}"
     if found["value"] is None:
         return (
-            f"Computed at the sites, which told these numbers and no rows. For sensitivity and specificity each site "
+            f"Computed at the sites, which sent these numbers and no rows. For sensitivity and specificity each site "
             f"chose its own threshold on the probability of {yes}, on its own rows held out of training; one without "
             "rows of both classes took 50 %."
         )
@@ -267,7 +265,7 @@ def _case(name: str, scored: dict[str, Any], section: dict[str, Any]) -> dict[st
     found, words = scored["cases"][name], section["words"]
     yes = f"{words['label']} = {scored['classes'][-1]}" if scored["classes"] else ""
     names = [measure for measure in LEADING if measure in measures_for(scored["task"])]
-    title = "Rows held out at random" if name == "same contexts" else f"{words['context']} {name}"
+    title = "Rows held out at random" if name == SAME else f"{words['context']} {name}"
     return {
         "name": name,
         "title": title,

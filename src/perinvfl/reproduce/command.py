@@ -15,6 +15,7 @@ from pathlib import Path
 
 from perinvfl.core.commands import guarded
 from perinvfl.errors import UserError
+from perinvfl.reproduce.cluster_options import add_cluster_options, dispatcher_of
 from perinvfl.reproduce.stages import reproduce
 from perinvfl.runs.experiment import Experiment, read_experiment
 from perinvfl.runs.facts import Effort
@@ -42,11 +43,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", action="append", default=[], metavar="METHOD", help="this row of the table alone")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="replace one setting")
     parser.add_argument("--together", type=int, default=64, help="most trials in one program")
+    add_cluster_options(parser)
     given = parser.parse_args(arguments)
 
     def work() -> int:
         experiment, effort = _planned(given)
-        reproduce(experiment, given.out, effort, given.together, lambda line: print(line, flush=True))
+        with dispatcher_of(given) as dispatcher:
+            reproduce(experiment, given.out, effort, given.together, lambda line: print(line, flush=True), dispatcher)
         return 0
 
     again = sys.argv[1:] if arguments is None else arguments

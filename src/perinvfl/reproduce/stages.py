@@ -22,6 +22,7 @@ from perinvfl.results.search_records import (
 )
 from perinvfl.results.selection import LEAVE_ONE_CLIENT_OUT, ORACLE
 from perinvfl.runs.asked import trial_of
+from perinvfl.runs.batches import Dispatcher, InThisProcess
 from perinvfl.runs.experiment import Experiment
 from perinvfl.runs.facts import Effort, Purpose
 from perinvfl.runs.progress import Lines
@@ -32,7 +33,12 @@ from perinvfl.runs.trial import Trial
 
 
 def reproduce(
-    experiment: Experiment, out: Path, effort: Effort, together: int, say: Callable[[str], None]
+    experiment: Experiment,
+    out: Path,
+    effort: Effort,
+    together: int,
+    say: Callable[[str], None],
+    dispatcher: Dispatcher = InThisProcess(),
 ) -> SearchRecords:
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -44,13 +50,14 @@ def reproduce(
         say(f"{path}: {len(trials)} runs, {len(trials) - len(missing)} of them there already")
         made = dict(packed)
         if missing:
-            folders = train(Experiment(experiment.name, missing), out / name.partition(".")[0], Lines(say), together)
+            asked, folder = Experiment(experiment.name, missing), out / name.partition(".")[0]
+            folders = train(asked, folder, Lines(say), together, dispatcher)
             made |= {run.id: run for run in map(read_run, folders) if run is not None}
         runs = [_asked_for_again(made[trial.id], trial) for trial in trials]
-        if missing:
-            pack(runs, path)
-        elif any(run is not packed[run.id] for run in runs):
-            pack(list((packed | {run.id: run for run in runs}).values()), path)
+        if any(run is not packed.get(run.id) for run in runs):
+            asked_for = {run.id: run for run in runs}
+            whole = packed.keys() <= asked_for.keys()  # else others are kept, as with --only
+            pack(runs if whole else list((packed | asked_for).values()), path)
         return runs
 
     searched = stage(SEARCH, search(experiment, effort.trials, search_seed=0, purpose=Purpose("search", effort)).trials)

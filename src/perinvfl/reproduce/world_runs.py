@@ -5,21 +5,17 @@ resumes. A method that cannot run in a world is no failure: the reason is kept f
 """
 
 import json
-import multiprocessing
 import re
-import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import torch
 
 from perinvfl.core.files import write_atomically, writing
 from perinvfl.errors import Hindered, UserError
 from perinvfl.reproduce.worlds import Method, Plan, World
 from perinvfl.results.worlds import ABOUT, CHOOSING, REPORTED, WorldRecords, read_worlds
+from perinvfl.runs.batches import Dispatcher
 from perinvfl.runs.experiment import Experiment
 from perinvfl.runs.progress import Progress
 from perinvfl.runs.records import CHECKPOINT, Run, pack, read_run
@@ -37,7 +33,6 @@ class Job:
     method: Method
     settings: tuple[int, ...]
     seeds: tuple[int, ...]
-    out: Path
     together: int  # most runs in one program
     packed: frozenset[str]  # ids of runs that are packed already
 
@@ -45,10 +40,9 @@ class Job:
     def name(self) -> str:
         return f"{self.world.name}, {self.method.label}"
 
-    @property
-    def folder(self) -> Path:
+    def folder(self, out: Path) -> Path:
         """Of its own: processes that are at work at the same time must not look into each other's."""
-        return self.out / FOLDERS / self.world.name / re.sub(r"[^a-z0-9]+", "-", self.method.label.lower()).strip("-")
+        return out / FOLDERS / self.world.name / re.sub(r"[^a-z0-9]+", "-", self.method.label.lower()).strip("-")
 
     def makes(self, run: Run) -> bool:
         """Whether a run is of this method in this world."""
@@ -62,11 +56,11 @@ class Outcome:
     refused: str  # why the method cannot run in the world; empty: it can
 
 
-def carry_out(job: Job) -> Outcome:
+def carry_out(job: Job, out: Path) -> Outcome:
     try:
         wanted = job.method.trials(job.world, job.settings, job.seeds)
         missing = tuple(trial for trial in wanted if trial.id not in job.packed)
-        folders = train(Experiment(job.world.name, missing), job.folder, Progress(), job.together)
+        folders = train(Experiment(job.world.name, missing), job.folder(out), Progress(), job.together)
     except Hindered:
         raise
     except UserError as refused:
@@ -80,8 +74,10 @@ def carry_out(job: Job) -> Outcome:
 class WorldRuns:
     """The records in an output folder, and what is added to them."""
 
-    def __init__(self, plan: Plan, out: Path, jobs: int, together: int, say: Callable[[str], None]) -> None:
-        self.plan, self.out, self.jobs, self.together, self.say = plan, out, jobs, together, say
+    def __init__(
+        self, plan: Plan, out: Path, dispatcher: Dispatcher, together: int, say: Callable[[str], None]
+    ) -> None:
+        self.plan, self.out, self.dispatcher, self.together, self.say = plan, out, dispatcher, together, say
         with writing(out):
             out.mkdir(parents=True, exist_ok=True)
         there = read_worlds(out)
@@ -135,12 +131,13 @@ class WorldRuns:
         return missing
 
     def _job(self, stage: str, world: World, method: Method, settings: tuple[int, ...], seeds: tuple[int, ...]) -> Job:
-        return Job(world, method, settings, seeds, self.out, self.together, frozenset(self.runs[stage]))
+        return Job(world, method, settings, seeds, self.together, frozenset(self.runs[stage]))
 
     def _run(self, stage: str, jobs: Sequence[Job]) -> None:
         """Largest worlds first, so that no process is left with one at the end."""
         saved, failed = time.monotonic(), []
-        for number, (job, result) in enumerate(self._results(sorted(jobs, key=lambda job: -job.world.effort)), 1):
+        results = self.dispatcher.results(carry_out, sorted(jobs, key=lambda job: -job.world.effort), self.out)
+        for number, (job, result) in enumerate(results, 1):
             try:
                 outcome = result()
             except Hindered:
@@ -159,20 +156,6 @@ class WorldRuns:
         self.save(stage)
         if failed:
             raise UserError(f"{len(failed)} of {len(jobs)} jobs failed, the first of them {failed[0]}")
-
-    def _results(self, jobs: list[Job]) -> Iterator[tuple[Job, Callable[[], Outcome]]]:
-        """Each job once it is done, and how to get at what became of it."""
-        if self.jobs == 1:
-            yield from ((job, lambda job=job: carry_out(job)) for job in jobs)
-            return
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(self.jobs, context, initializer=_begin_process) as pool:
-            waiting: dict[Future[Outcome], Job] = {pool.submit(carry_out, job): job for job in jobs}
-            try:
-                for future in as_completed(waiting):
-                    yield waiting[future], future.result
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
 
     def _keep(self, stage: str, job: Job, outcome: Outcome) -> None:
         """Runs of settings that are no longer asked for are dropped: they would be chosen among, or averaged over."""
@@ -197,9 +180,3 @@ class WorldRuns:
                 self.runs[stage].values(), key=lambda run: (run.experiment, run.method, run.setting, run.seed)
             )
             pack(by_name, self.out / stage)
-
-
-def _begin_process() -> None:
-    """One thread each, since there are as many processes as cores; Ctrl-C ends them at once, and quietly."""
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)

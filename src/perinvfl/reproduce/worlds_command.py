@@ -12,6 +12,7 @@ from pathlib import Path
 
 from perinvfl.core.commands import guarded
 from perinvfl.errors import UserError
+from perinvfl.reproduce.cluster_options import add_cluster_options, dispatcher_of
 from perinvfl.reproduce.world_runs import WorldRuns
 from perinvfl.reproduce.worlds import read_plan, reduced
 
@@ -28,6 +29,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--reduced", action="store_true", help="tiny worlds, to see that all runs; a folder of its own")
     parser.add_argument("--together", type=int, default=64, help="most runs in one program")
+    add_cluster_options(parser)
     given = parser.parse_args(arguments)
 
     def work() -> int:
@@ -39,11 +41,12 @@ def main(arguments: list[str]) -> int:
         if given.reduced:
             plan = part = reduced(part)  # what is left out is not waited for
         out = given.out or Path("build/worlds-reduced" if given.reduced else "results/worlds")
-        runs = WorldRuns(plan, out, given.jobs, given.together, lambda line: print(line, flush=True))
-        if given.stage != "report":
-            runs.choose(part)
-        if given.stage != "choose":
-            runs.report(part)
+        with dispatcher_of(given, given.jobs) as dispatcher:
+            runs = WorldRuns(plan, out, dispatcher, given.together, lambda line: print(line, flush=True))
+            if given.stage != "report":
+                runs.choose(part)
+            if given.stage != "choose":
+                runs.report(part)
         return 0
 
     return guarded(work, shlex.join([sys.executable, "-m", "perinvfl.reproduce", "worlds", *arguments]))

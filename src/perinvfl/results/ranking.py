@@ -63,7 +63,8 @@ def rank(runs: list[Run], rule_name: str = "") -> Ranking:
         groups.setdefault((run.method, setting_of(run)), []).append(run)
     ranked, unseen = [], 0
     for (method, setting), own in groups.items():
-        broken = any(run.broken is not None for run in runs if (run.method, run.setting) == (method, setting))
+        of_setting = [run for run in runs if (run.method, run.setting) == (method, setting)]
+        broken = any(run.broken is not None or run.pruned is not None for run in of_setting)
         by_seed = {} if broken else _by_seed(rule, setting, own)
         if by_seed:
             values = [statistics.fmean(scores) for scores in by_seed.values()]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from perinvfl.core.shipped import published_places
 from perinvfl.errors import UserError
 from perinvfl.results.selection import LEAVE_ONE_CLIENT_OUT, ORACLE, RULES, Choice, Rule, Scores, choose, view
 from perinvfl.runs.records import Run, read_packed
@@ -135,8 +136,7 @@ def published_folders(place: Path) -> dict[str, Path]:
     def order(name: str) -> tuple[int, str]:
         return FIRST.index(name) if name in FIRST else len(FIRST), name
 
-    beside_source = Path(__file__).parents[3] / "results"
-    for folder in (place, Path("results") / place, beside_source / place):
+    for folder in published_places(place):
         if (folder / SEARCH).exists():
             return {folder.name: folder}
         found = {inner.parent.name: inner.parent for inner in folder.glob(f"*/{SEARCH}")}

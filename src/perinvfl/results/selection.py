@@ -142,18 +142,21 @@ def view(rule: Rule, setting: int, runs: Sequence[Run]) -> Scores | None:
         return None
     of_each = []
     for run in runs:
-        by_round = {
-            event["round"]: rule.score(_larger_is_better(run, event), run.spectrum) for event in run.evaluations
-        }
+        by_round = {event["round"]: score_of(rule, event, run.task, run.spectrum) for event in run.evaluations}
         of_each.append({round: score for round, score in by_round.items() if score is not None})
     common = [round for round in of_each[0] if all(round in scores for scores in of_each)]
     scores = {round: fmean([scores[round] for scores in of_each]) for round in common}
     return Scores(setting, scores, tuple(of_each)) if scores else None
 
 
-def _larger_is_better(run: Run, event: Event) -> Event:
+def score_of(rule: Rule, event: Event, task: str, spectrum: Sequence[str]) -> float | None:
+    """Of one evaluation, larger is better; None where there is nothing that the rule may look at."""
+    return rule.score(_larger_is_better(event, task), spectrum)
+
+
+def _larger_is_better(event: Event, task: str) -> Event:
     """The errors of a regression as negative numbers."""
-    if run.task != "regression":
+    if task != "regression":
         return event
 
     def turned(cases: Cases) -> Cases:

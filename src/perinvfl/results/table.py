@@ -137,7 +137,11 @@ def finished_runs(runs: list[Run]) -> list[Run]:
 def left_out_notes(runs: list[Run]) -> list[str]:
     """What a table does not show."""
     notes = [run.broken["why"] for run in runs if run.broken is not None]
-    unfinished = [run for run in runs if not run.finished]
+    pruned = [run for run in runs if run.pruned is not None]
+    unfinished = [run for run in runs if not run.finished and run.pruned is None]
+    if pruned:
+        many = "1 run" if len(pruned) == 1 else f"{len(pruned)} runs"
+        notes.append(f"Left out: {many} that the search gave up early (pruned).")
     if unfinished:
         notes.append(f"{len(unfinished)} unfinished runs are left out; the command that began them goes on with them.")
     return [*notes, *absent_notes(runs)]

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from perinvfl.core.shipped import published_places
 from perinvfl.errors import UserError
 from perinvfl.results.scores import class_balanced
 from perinvfl.results.search_records import setting_of
@@ -182,8 +183,7 @@ def noise_variance(run: Run) -> float:
 
 def worlds_folder(place: Path) -> Path | None:
     """Where the records of worlds lie, if that is what is meant: by name or by folder."""
-    beside_source = Path(__file__).parents[3] / "results"
-    return next((f for f in (place, Path("results") / place, beside_source / place) if (f / ABOUT).exists()), None)
+    return next((folder for folder in published_places(place) if (folder / ABOUT).exists()), None)
 
 
 def read_worlds(folder: Path) -> WorldRecords:

@@ -78,6 +78,11 @@ def broken_event(round: int, why: str) -> Event:
     return {"event": "broken", "round": round, "why": why}
 
 
+def pruned_event(round: int, why: str) -> Event:
+    """A search has given the run up: by what was measured so far, others do better."""
+    return {"event": "pruned", "round": round, "why": why}
+
+
 def end_event(rounds_done: int, seconds: float, gpu_bytes: int = 0, **further: Any) -> Event:
     return {"event": "end", "round": rounds_done, "seconds": round(seconds, 3), "gpu_bytes": gpu_bytes, **further}
 

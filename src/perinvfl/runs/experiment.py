@@ -70,7 +70,10 @@ def read_table(path: Path, overrides: list[str] | None = None) -> dict[str, Any]
     try:
         table = parse_toml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"{path} does not exist; give an experiment file, such as experiments/demo.toml.") from None
+        raise UserError(
+            f"{path} does not exist; give an experiment file. `perinvfl init DATA.csv` writes one, and "
+            "`perinvfl list demo` shows one."
+        ) from None
     except (TomlError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not a TOML file: {error}.") from None
     except OSError as error:
@@ -110,7 +113,11 @@ def build_experiment(table: dict[str, Any], default_name: str = "experiment") ->
         raise UserError(f"seeds = {in_short(seeds)}: each seed may be named once; the same seed gives the same result.")
     entries = table.get("algorithm", [])
     entries = [entries] if isinstance(entries, dict) else entries
-    if not isinstance(entries, list) or not entries:
+    if entries and not isinstance(entries, list):
+        raise UserError(
+            f"algorithm = {in_short(entries)}: must be a table; write [[algorithm]], and name = ... below it."
+        )
+    if not entries:
         raise UserError("algorithm is missing: add at least one [[algorithm]] with a name.")
     trials = []
     for number, entry in enumerate(entries):

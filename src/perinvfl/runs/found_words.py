@@ -4,9 +4,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from perinvfl.core.naming import with_and
+
 CANNOT_BE_TOLD = (
-    "A shortcut that is equally strong everywhere cannot be told from data: a context in which it breaks would tell, "
-    "or a column that you leave out yourself (data.ignore)."
+    "A shortcut that is equally strong everywhere cannot be found in data. Add a context in which it breaks, or leave "
+    "the column out yourself (data.ignore)."
+)
+WHO = {  # who answers, by what was done about the border
+    None: "The answers of a plain model change their meaning",
+    "discounted": "Answers by the border of the images alone change their meaning",
+    "told": "You said that the border of the images is a shortcut, and its answers tell the label",
+}
+BORDER_KEPT = (
+    "What is around the middle of the images predicts the label, equally well everywhere. If it should not count, set "
+    "contexts.hide_middle."
 )
 
 
@@ -40,14 +51,16 @@ def found_in_words(found: dict[str, Any], names: Names = Names()) -> str:
     shortcut = found.get("shortcut")
     if shortcut is None:
         return ""
-    answers = _answers(found.get("right", []), names)
+    border = shortcut.get("border")
+    answers = _answers(WHO.get(border, WHO[None]), found.get("right", []), names)
     if shortcut["varies_between"] is None and answers:
         return answers
-    return " ".join(filter(None, [_left_out(shortcut, names.features), answers]))
+    kept = BORDER_KEPT if border == "kept" else ""
+    return " ".join(filter(None, [_left_out(shortcut, names.features), answers, kept]))
 
 
-def _answers(right: Sequence[Sequence[float]], names: Names) -> str:
-    """Of a model that learns what is easy, whose answers are discounted."""
+def _answers(who: str, right: Sequence[Sequence[float]], names: Names) -> str:
+    """Of a model that learns what is easy, or of the border of images: what is discounted."""
     known = {client: [(k, share) for k, share in enumerate(row) if share >= 0] for client, row in enumerate(right)}
     known = {client: row for client, row in known.items() if row}
     if not known:
@@ -57,12 +70,12 @@ def _answers(right: Sequence[Sequence[float]], names: Names) -> str:
     if spread[widest] > 0:
         place = _called("client", widest, names.clients)
         shares = [f"{100 * share:.0f} % of {_called('context', k, names.contexts)}" for k, share in known[widest]]
-        told = f"at {place} they are right in {_listed(_ends(shares))}"
+        told = f"at {place} they are right in {with_and(_ends(shares))}"
     else:
         ordered = sorted(known, key=lambda client: -known[client][0][1])
         shares = [f"{100 * known[i][0][1]:.0f} % at {_called('client', i, names.clients)}" for i in ordered]
-        told = f"they are right in {_listed(_ends(shares))}"
-    return f"The answers of a plain model change their meaning: {told}. What they tell about the label is discounted."
+        told = f"they are right in {with_and(_ends(shares))}"
+    return f"{who}: {told}. What they say about the label is discounted."
 
 
 def _ends(shares: Sequence[str]) -> Sequence[str]:
@@ -79,17 +92,17 @@ def _left_out(shortcut: dict[str, Any], features: Sequence[str]) -> str:
         return f"Nothing changes its meaning beyond chance, so the data are left as they are. {CANNOT_BE_TOLD}"
     if shortcut["kept"]:
         return (
-            f"All that tells the label changes its meaning between {between}: nothing could be left out, and models "
-            "will lean on it."
+            f"All that predicts the label changes its meaning between {between}: nothing could be left out, and models "
+            "will rely on it."
         )
     columns = [_name(place, features) for place in shortcut["left_out"]]
     if columns:
         verb, they = ("changes its meaning", "it is") if len(columns) == 1 else ("change their meaning", "they are")
-        return f"{_listed(columns)} {verb} between {between} by more than chance: {they} left out."
+        return f"{with_and(columns)} {verb} between {between} by more than chance: {they} left out."
     ways = shortcut["directions"]
     mixed = "; ".join(_mixture(way, features) for way in ways)
-    what = "a mixture of columns" if features else "a mixture of columns or channels"
-    return f"What changes its meaning between {between} is {what} ({mixed}): it is taken away."
+    what = "A mixture of columns" if features else "A mixture of columns or colours"
+    return f"{what} ({mixed}) changes its meaning between {between} by more than chance: it is removed from the inputs."
 
 
 def _name(place: int, features: Sequence[str]) -> str:
@@ -98,9 +111,5 @@ def _name(place: int, features: Sequence[str]) -> str:
 
 def _mixture(way: Sequence[float], features: Sequence[str]) -> str:
     strongest = sorted(range(len(way)), key=lambda place: -abs(way[place]))[:4]
-    parts = [f"{way[place]:+.2f} {_name(place, features) if features else place + 1}" for place in sorted(strongest)]
+    parts = [f"{way[place]:+.2f} × {_name(place, features) if features else place + 1}" for place in sorted(strongest)]
     return " ".join(parts) + (" ..." if len(way) > 4 else "")
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

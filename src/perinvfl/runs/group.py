@@ -17,6 +17,7 @@ from perinvfl.core.seeding import generator
 from perinvfl.data.constant import constant_fit
 from perinvfl.data.federation import Federation, Split
 from perinvfl.engine.environment import environment
+from perinvfl.engine.evaluation import predict_tests, training_scores
 from perinvfl.engine.problems import pick_device
 from perinvfl.engine.program_run import ProgramRun
 from perinvfl.engine.simulation import Simulation
@@ -28,11 +29,12 @@ from perinvfl.models.torch_module import shapes_checksum
 from perinvfl.preparation.phases import Notes
 from perinvfl.preparation.program import check_preparation
 from perinvfl.runs import events
+from perinvfl.runs.evaluated import about_evaluated, notes_about
 from perinvfl.runs.event_log import Event, Writer
 from perinvfl.runs.fit import Fit
 from perinvfl.runs.found_words import Names, found_in_words
 from perinvfl.runs.predictions import VALIDATION, Predictions, collect, write_predictions
-from perinvfl.runs.progress import Progress
+from perinvfl.runs.progress import Progress, Pruned
 from perinvfl.runs.records import CHECKPOINT, demand_results, records_about, run_id, tally_in
 from perinvfl.runs.trial import Trial
 
@@ -51,20 +53,24 @@ def forget_prepared() -> None:
     _prepared.clear()
 
 
+def checkpoint_of(trials: list[Trial], out: Path) -> Path:
+    """Where trials that run as one program are saved; what else they keep on disk lies beside it."""
+    if len(trials) == 1:
+        return out / trials[0].folder / CHECKPOINT
+    return out / TOGETHER / f"{run_id({'trials': [trial.id for trial in trials]})}.pt"
+
+
 class TrialGroup:
     def __init__(self, trials: list[Trial], out: Path, progress: Progress, name: str, order: dict[str, int]) -> None:
         self.trials, self.progress, self.name, self.order = trials, progress, name, order
         self.writers = [Writer(out / trial.folder) for trial in trials]
+        self.checkpoint = checkpoint_of(trials, out)
         if len(trials) == 1:
-            folder = out / trials[0].folder
-            self.checkpoint, self.at_rest = folder / CHECKPOINT, folder / "at_rest"
+            self.at_rest = self.checkpoint.with_name("at_rest")
         else:
-            folder = out / TOGETHER
-            ids = [trial.id for trial in trials]
-            stem = run_id({"trials": ids})
-            self.checkpoint, self.at_rest = folder / f"{stem}.pt", folder / f"{stem}-at_rest"
-            make_folder(folder)
-            write_atomically(self.checkpoint.with_suffix(".json"), json.dumps(ids).encode())
+            self.at_rest = self.checkpoint.with_name(f"{self.checkpoint.stem}-at_rest")
+            make_folder(self.checkpoint.parent)
+            write_atomically(self.checkpoint.with_suffix(".json"), json.dumps([trial.id for trial in trials]).encode())
         self.broken: set[int] = set()  # trials that are no longer finite, as far as recorded
         self.began = 0.0  # when the run would have begun, had it never been interrupted
         self.written, self.cost = 0.0, 0.0  # when the last checkpoint was written, and how long that took
@@ -92,8 +98,12 @@ class TrialGroup:
         self.progress.started(self.trials, run.rounds_done)
         # The first checkpoint comes at once; many trials in one program are large, and theirs waits.
         self.written, self.cost = time.perf_counter(), 0.0 if len(self.trials) == 1 else 5.0
-        self._prepare(run)
-        self._train(run)
+        try:
+            self._prepare(run)
+            self._train(run)
+        except Pruned as told:
+            self._prune(run.rounds_done, str(told))
+            raise
         self._finish(run.simulation)
 
     # Before the first round ----------------------------------------------------------------------------------------
@@ -192,7 +202,8 @@ class TrialGroup:
 
     def _save_if_due(self, run: ProgramRun, last: bool = False) -> None:
         before = time.perf_counter()
-        if before - self.written < CHECKPOINT_SHARE * self.cost and not last:
+        full = run.rounds_done > 0 and run.simulation.store.full
+        if before - self.written < CHECKPOINT_SHARE * self.cost and not last and not full:
             return
         spent = torch.tensor(before - self.began, dtype=torch.float64)
         executor = torch.tensor(EXECUTORS.index(self.executor))
@@ -211,14 +222,16 @@ class TrialGroup:
         for t, writer in enumerate(self.writers):
             if t not in self.broken:
                 scores = {k: {case: row[t].tolist() for case, row in cases.items()} for k, cases in measured.items()}
-                balanced = balanced_of(self.trials[t].federation().notes, scores.get(f"{kind} groups", {}))
-                writer.write(
-                    **events.evaluation_event(simulation.rounds_done, seconds, risks[t].tolist(), scores, **balanced)
-                )
+                chosen = simulation.tested_clients[t] if simulation.samples_clients else None
+                notes = notes_about(self.trials[t].federation().notes, chosen)
+                balanced = balanced_of(notes, scores.get(f"{kind} groups", {}))
+                event = events.evaluation_event(simulation.rounds_done, seconds, risks[t].tolist(), scores, **balanced)
+                writer.write(**event)
+                self.progress.measured(self.trials[t], event)
         sound = [t for t in range(len(self.trials)) if t not in self.broken]
         cases = [measured[kind][name][sound].nanmean() for name in simulation.federation.spectrum]
         mean = float(torch.stack(cases).mean()) if sound else None
-        self.progress.evaluated(self.trials, simulation.rounds_done, mean)
+        self.progress.evaluated(self.trials, simulation.rounds_done, mean, simulation.federation.task)
 
     def _look_for_broken(self, simulation: Simulation) -> None:
         for t, round in enumerate(simulation.broken.tolist()):
@@ -231,23 +244,36 @@ class TrialGroup:
     def _finish(self, simulation: Simulation) -> None:
         peak = torch.cuda.max_memory_allocated() if simulation.device.type == "cuda" else 0
         seconds = time.perf_counter() - self.began
-        fits = simulation.training_scores().mean(1).tolist() if len(self.broken) < len(self.trials) else []
-        outputs = simulation.predict_tests() if fits else {}
+        fits = training_scores(simulation).mean(1).tolist() if len(self.broken) < len(self.trials) else []
+        outputs = predict_tests(simulation) if fits else {}
         for t, writer in enumerate(self.writers):
             if t not in self.broken:
                 data = self.trials[t].federation()
                 kept = write_predictions(writer.path.parent, predictions_at(simulation, data, outputs, t))
-                fit = Fit(fits[t], constant_fit(data), data.task == "regression")
+                chosen = simulation.trained_clients[t] if simulation.samples_clients else None
+                fit = Fit(fits[t], constant_fit(data, chosen), data.task == "regression")
                 further = {"training": fit.as_fields(), "predictions": kept}
                 writer.write(**events.end_event(simulation.rounds_done, seconds, peak, **further))
                 if not fit.better:
                     self.progress.remark([self.trials[t]], fit.in_words())
             writer.finish()
         if len(self.trials) > 1:
-            remove(self.checkpoint)
-            remove(self.checkpoint.with_suffix(".json"))
-            shutil.rmtree(self.at_rest, ignore_errors=True)
+            self._forget()
         self.progress.finished(self.trials, seconds)
+
+    def _prune(self, round: int, why: str) -> None:
+        """What was measured stays on record; the models do not."""
+        for t, writer in enumerate(self.writers):
+            if t not in self.broken:
+                writer.write(**events.pruned_event(round, why))
+            writer.sync()
+        self._forget()
+        self.progress.finished(self.trials, time.perf_counter() - self.began, why)
+
+    def _forget(self) -> None:
+        remove(self.checkpoint)
+        remove(self.checkpoint.with_suffix(".json"))
+        shutil.rmtree(self.at_rest, ignore_errors=True)
 
 
 def start_of(trial: Trial, federation: Federation, model: Model, experiment: str, order: int, **further: Any) -> Event:
@@ -260,10 +286,8 @@ def start_of(trial: Trial, federation: Federation, model: Model, experiment: str
         order=order,
         spectrum=federation.spectrum,
         task=federation.task,
-        clients=federation.clients,
-        notes=federation.notes,
         environment=environment(pick_device(trial.training.device)),
-        schema=federation.schema.names,
+        **about_evaluated(federation, trial.training),
         parameters=shapes_checksum(model.init(generator(trial.seed, "weights"))),
         **further,
     )
@@ -275,7 +299,8 @@ def predictions_at(
     """What the models of one trial say about its held-out samples, to keep."""
     kept = [*federation.tests, *([] if federation.validation is None else [VALIDATION])]
     of_trial = {kind: {case: cases[case][t] for case in kept} for kind, cases in outputs.items()}
-    tests = {case: Split(*(part[t].cpu() for part in simulation.tests[case])) for case in kept}
+    own = simulation.tested_clients[t] if simulation.samples_clients else slice(None)
+    tests = {case: Split(*(part[t][own].cpu() for part in simulation.tests[case])) for case in kept}
     return collect(federation, simulation.rounds_done, of_trial, tests)
 
 

@@ -51,7 +51,7 @@ def collect(
     federation: "Federation", round: int, outputs: Mapping[str, Mapping[str, "Tensor"]], tests: Mapping[str, Any]
 ) -> Predictions:
     """From outputs [N, M, outputs] by kind and case, and the tests (Split, [N, M]) they are for, of one trial."""
-    real = {case: [tests[case].context[i] >= 0 for i in range(federation.clients)] for case in tests}
+    real = {case: [row >= 0 for row in tests[case].context] for case in tests}
 
     def of_clients(case: str, rows: "Tensor") -> list[Numbers]:
         return [array("f", rows[i][own].flatten().tolist()) for i, own in enumerate(real[case])]

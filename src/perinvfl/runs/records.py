@@ -43,6 +43,7 @@ CHECKPOINT = "checkpoint.pt"
 CHECKPOINTS = (CHECKPOINT, "server.pt")  # of a run on one machine, and of the server of a deployment
 PREDICTIONS = "predictions.json.gz"
 PACKED = ".jsonl.xz"
+ARRIVING = ".arriving"  # runs made on other machines, until they are there whole
 Cases = dict[str, list[float | None]]  # test case -> score of each client; None for one without a sample of it
 
 
@@ -171,6 +172,11 @@ class Run:
         return next((event["models"] for event in self.events if event["event"] == "scores"), None)
 
     @property
+    def pruned(self) -> Event | None:
+        """Where a search has given it up; such a run is not finished, and has no models."""
+        return next((event for event in self.events if event["event"] == "pruned"), None)
+
+    @property
     def broken(self) -> Event | None:
         return next((event for event in self.events if event["event"] == "broken"), None)
 
@@ -274,8 +280,11 @@ def is_run(place: Path) -> bool:
 
 def run_folders(place: Path) -> list[Path]:
     """All folders below with a record, or with files that a run leaves beside one."""
-    names = {EVENTS, FINISHED, PREDICTIONS, *CHECKPOINTS}
-    return sorted(Path(folder) for folder, _, files in os.walk(place) if names.intersection(files))
+    names, found = {EVENTS, FINISHED, PREDICTIONS, *CHECKPOINTS}, []
+    for folder, below, files in os.walk(place):
+        below[:] = [name for name in below if name != ARRIVING]
+        found += [Path(folder)] if names.intersection(files) else []
+    return sorted(found)
 
 
 def find_runs(place: Path) -> list[Run]:

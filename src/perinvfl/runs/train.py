@@ -13,15 +13,22 @@ from typing import Any
 
 from perinvfl.core.commands import guarded
 from perinvfl.errors import UserError
+from perinvfl.runs.batches import Batch, Dispatcher, InThisProcess
 from perinvfl.runs.experiment import Experiment, read_experiment
-from perinvfl.runs.group import TOGETHER, TrialGroup
+from perinvfl.runs.group import TOGETHER
 from perinvfl.runs.progress import Lines, Progress
 from perinvfl.runs.records import mark_if_unmarked, pack, read_run, run_id
 from perinvfl.runs.search import batch_trials, search
 from perinvfl.runs.trial import Trial
 
 
-def train(experiment: Experiment, out: Path, progress: Progress, most_together: int = 1) -> list[Path]:
+def train(
+    experiment: Experiment,
+    out: Path,
+    progress: Progress,
+    most_together: int = 1,
+    dispatcher: Dispatcher = InThisProcess(),
+) -> list[Path]:
     """Run every trial that is not finished yet; the folders of all of them, in order."""
     waiting: list[Trial] = []
     for trial in experiment.trials:
@@ -35,8 +42,9 @@ def train(experiment: Experiment, out: Path, progress: Progress, most_together: 
     begun = _begun_together(experiment, waiting, out)
     taken = {trial.id for group in begun for trial in group}
     rest = tuple(trial for trial in waiting if trial.id not in taken)
-    for group in [*begun, *batch_trials(rest, most_together)]:
-        TrialGroup(group, out, progress, experiment.name, order).run()
+    batches = [Batch(group, experiment.name, order) for group in [*begun, *batch_trials(rest, most_together)]]
+    for _ in dispatcher.finished(batches, out, progress):
+        pass
     return [out / trial.folder for trial in experiment.trials]
 
 

@@ -2,8 +2,9 @@
 
 import dataclasses
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from perinvfl.algorithms.base import Algorithm
@@ -65,7 +66,7 @@ class Trial:
         known = {key: getattr(self.contexts, key) for key in KNOWN_BY_USERS}  # of the rest nothing is asked
         return {key: value for key, value in known.items() if value != getattr(GIVEN, key)}
 
-    @property
+    @cached_property
     def id(self) -> str:
         return self.id_with({})
 
@@ -110,7 +111,8 @@ class Trial:
 
     def federation(self) -> Federation:
         """The data as they are given, whatever is prepared from them."""
-        return _federation(self.benchmark, self.data, self.seed)
+        given = _given.get((self.benchmark, self.data, self.seed))
+        return _federation(self.benchmark, self.data, self.seed) if given is None else given
 
     def program(self) -> Program:
         """The phases of the run."""
@@ -135,6 +137,15 @@ def _source(name: str) -> str:
         return source_of(load(name, "name"))
     except UserError:  # made in a session of Python, where it has no name to be found by
         return ""
+
+
+_given: dict[tuple[str, Any, int], Federation] = {}
+
+
+def give_federations(pairs: Iterable[tuple[Trial, Federation]]) -> None:
+    """The data of trials, where the file they were read from is on another machine; those given before go."""
+    _given.clear()
+    _given.update({(trial.benchmark, trial.data, trial.seed): federation for trial, federation in pairs})
 
 
 @lru_cache(maxsize=16)  # some 200 MB each at full size

@@ -61,7 +61,8 @@ def _folder(folder: Path) -> Finding | None:
         parts = [f"{len(run.events)} lines", *_beside(run)]
     except UserError as error:
         return Finding(folder, "damaged", str(error))
-    state = "diverged" if run.broken is not None else "finished" if run.finished else "not finished"
+    ended = "finished" if run.finished else "pruned" if run.pruned is not None else "not finished"
+    state = "diverged" if run.broken is not None else ended
     if format_of(run.start) < CHECKED_FROM:
         return Finding(folder, "older", f"{state}, {OLDER}")
     return Finding(folder, "whole", f"{state}, {', '.join(parts)}")

@@ -147,7 +147,7 @@ def _notes(scored: dict[str, list[dict[str, Any]]], measure: Measure, first: Run
     several = any(len(found) > 1 for found in scored.values())
     notes = ["[low, high]: 95 % bootstrap interval over samples" + (", the mean over seeds." if several else ".")]
     if first.start.get("sites"):
-        notes = ["Computed at the sites, which tell no rows: so there are no intervals."]
+        notes = ["Computed at the sites, which send no rows, so there are no intervals."]
     if measure.name in AT_THRESHOLD and first.task == "binary":
         notes += _threshold_notes(scored, first)
     marked = [(case, name) for found in every for case, one in found["cases"].items() for name in one["few"]]

@@ -42,17 +42,17 @@ def wrong_with(told: Any, cases: Sequence[str], task: str, classes: int) -> str:
     if not isinstance(told, dict) or set(told) != {"chosen", "cases"} or not isinstance(told["chosen"], bool):
         return "does not tell its scores"
     if not isinstance(told["cases"], dict) or not set(told["cases"]) <= set(cases):
-        return "tells scores of test cases that there are not"
+        return "sends scores of test cases that do not exist"
     for case, own in told["cases"].items():
         if not isinstance(own, dict) or set(own) != {"samples", "counts", "scores"}:
-            return f"does not tell its scores of {case}"
+            return f"does not send its scores of {case}"
         if type(own["samples"]) is not int or not LEAST_ROWS <= own["samples"] <= MOST_ROWS:
             return f"says that {case} has {own['samples']!r} rows"
         if not _sound_counts(own["counts"], own["samples"], 1 if task == "regression" else classes):
             return f"has counts of {case} that cannot be"
         values = own["scores"]
         if not isinstance(values, dict) or set(values) != set(measures_for(task)):
-            return f"does not tell every score of {case}"
+            return f"does not send every score of {case}"
         for name, value in values.items():
             if not _sound_score(name, value, task):
                 return f"has {value!r} as the {name} of {case}"

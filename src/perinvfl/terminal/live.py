@@ -1,5 +1,6 @@
 """Progress bars of a run on this machine."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,16 +37,25 @@ def bars(console: Console, clock: ProgressColumn, disable: bool = False) -> Prog
     )
 
 
+@dataclass
+class Bar:
+    """Of a batch of trials that is at work."""
+
+    task: TaskID
+    rounds: int  # done so far, of all its trials
+    risk: str = ""
+    mean: str = ""
+
+
 class Live(progress.Progress):
     """One bar per group of trials: rounds, risk, accuracy, time left; of several runs, one more for all of them."""
 
     def __init__(self, console: Console, rounds: list[int]) -> None:
         self.console, self.rounds = console, rounds
         self.done = 0  # rounds of runs that are finished
+        self.under_way: dict[str, Bar] = {}  # by name of the batch
         self.progress = bars(console, TimeRemainingColumn(elapsed_when_finished=True))
-        self.task: TaskID | None = None
         self.whole: TaskID | None = None
-        self.risk, self.mean = "", ""
 
     def __enter__(self) -> "Live":
         self.progress.start()
@@ -61,30 +71,31 @@ class Live(progress.Progress):
         self._add_up([trial])
 
     def started(self, trials: "list[Trial]", rounds_done: int) -> None:
-        self.risk, self.mean = "", ""
         name = name_of(trials)
         if rounds_done:
             self.console.print(f"{name}: resumes after round {rounds_done}")
-        self.task = self.progress.add_task(name, total=trials[0].training.rounds, completed=rounds_done, words="")
+        lost = self.under_way.pop(name, None)
+        if lost is not None:  # begun again elsewhere
+            self.progress.remove_task(lost.task)
+        total = trials[0].training.rounds
+        task = self.progress.add_task(name, total=total, completed=rounds_done, words="")
+        self.under_way[name] = Bar(task, rounds_done * len(trials))
 
     def preparing(self, trials: "list[Trial]", phase: str, round: int, rounds: int) -> None:
-        self.risk = "" if round == rounds else f"preparing, {phase} {round}/{rounds}"
-        self._update()
+        self._update(trials, risk="" if round == rounds else f"preparing, {phase} {round}/{rounds}")
 
     def round(
         self, trials: "list[Trial]", rounds_done: int, risk: float | None, exchange: Exchange | None = None
     ) -> None:
-        if risk is not None:
-            self.risk = f"risk {risk:.3f}"
-        self._update(completed=rounds_done)
-        if self.whole is not None:
-            self.progress.update(self.whole, completed=self.done + rounds_done * len(trials))
+        if name_of(trials) in self.under_way:
+            self.under_way[name_of(trials)].rounds = rounds_done * len(trials)
+        self._update(trials, risk=None if risk is None else f"risk {risk:.3f}", completed=rounds_done)
+        self._update_whole()
 
-    def evaluated(self, trials: "list[Trial]", rounds_done: int, mean: float | None) -> None:
+    def evaluated(self, trials: "list[Trial]", rounds_done: int, mean: float | None, task: str) -> None:
         if mean is not None:
-            accuracy = trials[0].federation().task != "regression"
-            self.mean = f"shifted accuracy {100 * mean:.1f}" if accuracy else f"shifted error {mean:.3g}"
-        self._update()
+            words = f"shifted accuracy {100 * mean:.1f}" if task != "regression" else f"shifted error {mean:.3g}"
+            self._update(trials, mean=words)
 
     def remark(self, trials: "list[Trial]", words: str) -> None:
         self.console.print(f"{progress.name_of(trials)}: {words}")
@@ -93,16 +104,28 @@ class Live(progress.Progress):
         self.console.print(why, style="yellow")
 
     def finished(self, trials: "list[Trial]", seconds: float, summary: str = "") -> None:
-        self._update()
-        if self.task is not None:
-            self.progress.stop_task(self.task)
+        bar = self.under_way.pop(name_of(trials), None)
+        if bar is not None:
+            self.progress.stop_task(bar.task)
         self._add_up(trials)
+
+    def tasks(self, count: progress.Tasks) -> None:
+        if self.whole is not None:
+            self.progress.update(self.whole, words=progress.tasks_in_words(count))
 
     def _add_up(self, trials: "list[Trial]") -> None:
         self.done += sum(trial.training.rounds for trial in trials)
-        if self.whole is not None:
-            self.progress.update(self.whole, completed=self.done)
+        self._update_whole()
 
-    def _update(self, **fields: int) -> None:
-        if self.task is not None:
-            self.progress.update(self.task, words=f"{self.risk}  {self.mean}", **fields)  # type: ignore[arg-type]
+    def _update_whole(self) -> None:
+        if self.whole is not None:
+            self.progress.update(self.whole, completed=self.done + sum(bar.rounds for bar in self.under_way.values()))
+
+    def _update(
+        self, trials: "list[Trial]", risk: str | None = None, mean: str | None = None, completed: int | None = None
+    ) -> None:
+        bar = self.under_way.get(name_of(trials))
+        if bar is not None:
+            bar.risk = bar.risk if risk is None else risk
+            bar.mean = bar.mean if mean is None else mean
+            self.progress.update(bar.task, words=f"{bar.risk}  {bar.mean}", completed=completed)

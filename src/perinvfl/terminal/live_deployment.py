@@ -69,7 +69,7 @@ class LiveDeployment(Progress):
     def server_away(self, words: str) -> None:
         self.console.print(words, style="yellow")
 
-    def evaluated(self, trials: "list[Trial]", rounds_done: int, mean: float | None) -> None:
+    def evaluated(self, trials: "list[Trial]", rounds_done: int, mean: float | None, task: str) -> None:
         self.mean = "" if mean is None else f"  mean over the spectrum {mean:.3f}"
         self._update(self.words)
 

@@ -1,5 +1,6 @@
 """Progress for programs: JSON lines, TensorBoard and MLflow. Each follows the records as they are written."""
 
+import dataclasses
 import json
 import logging
 import os
@@ -10,81 +11,32 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perinvfl.core.extras import how_to_install
 from perinvfl.errors import UserError
-from perinvfl.runs.progress import Exchange, Progress
+from perinvfl.runs.progress import Progress, Tasks
 from perinvfl.runs.records import Event, read_run
 
 if TYPE_CHECKING:
     from perinvfl.runs.trial import Trial
 
 
-class Several(Progress):
-    """Passes everything on to several watches in turn."""
-
-    def __init__(self, watches: Sequence[Progress]) -> None:
-        self.watches = watches
-
-    def skipped(self, trial: "Trial", folder: Path) -> None:
-        for watch in self.watches:
-            watch.skipped(trial, folder)
-
-    def started(self, trials: "list[Trial]", rounds_done: int) -> None:
-        for watch in self.watches:
-            watch.started(trials, rounds_done)
-
-    def preparing(self, trials: "list[Trial]", phase: str, round: int, rounds: int) -> None:
-        for watch in self.watches:
-            watch.preparing(trials, phase, round, rounds)
-
-    def remark(self, trials: "list[Trial]", words: str) -> None:
-        for watch in self.watches:
-            watch.remark(trials, words)
-
-    def round(
-        self, trials: "list[Trial]", rounds_done: int, risk: float | None, exchange: Exchange | None = None
-    ) -> None:
-        for watch in self.watches:
-            watch.round(trials, rounds_done, risk, exchange)
-
-    def evaluated(self, trials: "list[Trial]", rounds_done: int, mean: float | None) -> None:
-        for watch in self.watches:
-            watch.evaluated(trials, rounds_done, mean)
-
-    def broke(self, trial: "Trial", round: int, why: str) -> None:
-        for watch in self.watches:
-            watch.broke(trial, round, why)
-
-    def finished(self, trials: "list[Trial]", seconds: float, summary: str = "") -> None:
-        for watch in self.watches:
-            watch.finished(trials, seconds, summary)
-
-
 class Follower(Progress):
-    """Sees every evaluation of every trial as its record has it."""
+    """Sees every evaluation of every trial as its record has it, wherever the trial is at work."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
 
-    def begin(self, trial: "Trial", start: Event, rounds_done: int) -> None: ...
-    def measured(self, trial: "Trial", event: Event) -> None: ...
+    def begin(self, trial: "Trial", rounds_done: int) -> None: ...
     def end(self, trial: "Trial", broken: bool) -> None: ...
 
     def started(self, trials: "list[Trial]", rounds_done: int) -> None:
         for trial in trials:
-            run = read_run(self.out / trial.folder)
-            assert run is not None  # the start is on record before it is reported
-            self.begin(trial, run.start, rounds_done)
-
-    def evaluated(self, trials: "list[Trial]", rounds_done: int, mean: float | None) -> None:
-        for trial in trials:
-            run = read_run(self.out / trial.folder)
-            if run is not None and run.evaluations and run.evaluations[-1]["round"] == rounds_done:
-                self.measured(trial, run.evaluations[-1])
+            self.begin(trial, rounds_done)
 
     def finished(self, trials: "list[Trial]", seconds: float, summary: str = "") -> None:
         for trial in trials:
             run = read_run(self.out / trial.folder)
-            self.end(trial, broken=run is not None and run.broken is not None)
+            self.end(trial, broken=run is not None and (run.broken is not None or run.pruned is not None))
 
 
 class JsonLines(Follower):
@@ -93,7 +45,7 @@ class JsonLines(Follower):
     def __init__(self, out: Path, say: Callable[[str], None]) -> None:
         super().__init__(out)
         self.say = say
-        self.began, self.before = 0.0, 0
+        self.began: dict[str, tuple[float, int]] = {}  # by run: when, and after how many rounds
 
     def emit(self, event: str, trial: "Trial", **fields: Any) -> None:
         names = {"event": event, "run": trial.id, "label": trial.label, "seed": trial.seed}
@@ -102,14 +54,14 @@ class JsonLines(Follower):
     def skipped(self, trial: "Trial", folder: Path) -> None:
         self.emit("skipped", trial, folder=str(folder))
 
-    def begin(self, trial: "Trial", start: Event, rounds_done: int) -> None:
-        self.began, self.before = time.perf_counter(), rounds_done
+    def begin(self, trial: "Trial", rounds_done: int) -> None:
+        self.began[trial.id] = time.perf_counter(), rounds_done
         folder = str(self.out / trial.folder)
         self.emit("start", trial, folder=folder, rounds=trial.training.rounds, rounds_done=rounds_done)
 
     def measured(self, trial: "Trial", event: Event) -> None:
-        done = event["round"]
-        pace = (time.perf_counter() - self.began) / max(1, done - self.before)
+        done, (began, before) = event["round"], self.began[trial.id]
+        pace = (time.perf_counter() - began) / max(1, done - before)
         left = round(pace * (trial.training.rounds - done), 1)
         self.emit("evaluation", trial, **{k: v for k, v in event.items() if k != "event"}, seconds_left=left)
 
@@ -119,6 +71,9 @@ class JsonLines(Follower):
 
     def broke(self, trial: "Trial", round: int, why: str) -> None:
         self.emit("broken", trial, round=round)
+
+    def tasks(self, count: Tasks) -> None:
+        self.say(json.dumps({"event": "tasks", **dataclasses.asdict(count)}, separators=(",", ":")))
 
     def end(self, trial: "Trial", broken: bool) -> None:
         if not broken:
@@ -146,15 +101,17 @@ class TensorBoard(Follower):
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ModuleNotFoundError:
-            raise UserError("--track tensorboard needs one more package: pip install 'perinvfl[track]'.") from None
+            raise UserError(f"--track tensorboard needs one more package: {how_to_install('track')}.") from None
         self.make: Any = SummaryWriter
         self.writers: dict[str, Any] = {}
 
-    def begin(self, trial: "Trial", start: Event, rounds_done: int) -> None:
+    def begin(self, trial: "Trial", rounds_done: int) -> None:
+        if trial.id in self.writers:  # begun again, because the node it was on is lost
+            self.writers.pop(trial.id).close()
         folder = self.out / "tensorboard" / trial.folder
         # What a killed run logged after its checkpoint will be logged again.
         writer = self.make(str(folder), purge_step=rounds_done + 1 if rounds_done else None)
-        writer.add_text("settings", f"```json\n{json.dumps(start['asked'], indent=2)}\n```")
+        writer.add_text("settings", f"```json\n{json.dumps(trial.asked(), indent=2)}\n```")
         self.writers[trial.id] = writer
 
     def measured(self, trial: "Trial", event: Event) -> None:
@@ -180,7 +137,7 @@ class Mlflow(Follower):
             import mlflow
             import sqlalchemy  # noqa: F401  the database beside the records
         except ModuleNotFoundError:
-            raise UserError("--track mlflow needs more packages: pip install 'perinvfl[track]'.") from None
+            raise UserError(f"--track mlflow needs more packages: {how_to_install('track')}.") from None
         logging.getLogger("mlflow").setLevel(logging.WARNING)  # else it reports every table that it makes
         out.mkdir(parents=True, exist_ok=True)
         place = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(out / 'mlflow.db').resolve()}"
@@ -189,16 +146,17 @@ class Mlflow(Follower):
         self.experiment = known.experiment_id if known else self.client.create_experiment(name)
         self.runs: dict[str, str] = {}
 
-    def begin(self, trial: "Trial", start: Event, rounds_done: int) -> None:
+    def begin(self, trial: "Trial", rounds_done: int) -> None:
         query = f"tags.`perinvfl.run` = '{trial.id}'"
-        found = self.client.search_runs([self.experiment], query) if rounds_done else []
+        again = rounds_done or trial.id in self.runs  # or the node it was on is lost
+        found = self.client.search_runs([self.experiment], query) if again else []
         if found:  # a resumed run goes on in the MLflow run it had
             run = found[0].info.run_id
             self.client.update_run(run, status="RUNNING")
         else:
             tags = {"perinvfl.run": trial.id}
             run = self.client.create_run(self.experiment, run_name=trial.folder, tags=tags).info.run_id
-            for part, settings in start["asked"].items():
+            for part, settings in json.loads(json.dumps(trial.asked())).items():
                 flat = settings.items() if isinstance(settings, dict) else [("", settings)]
                 for key, value in flat:
                     self.client.log_param(run, f"{part}.{key}".rstrip("."), str(value))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from perinvfl.core import config
+from perinvfl.core.extras import how_to_install
 from perinvfl.core.files import write_atomically
 from perinvfl.core.toml_text import TomlError, parse_toml
 from perinvfl.errors import UserError
@@ -78,7 +79,7 @@ def draw(name: str, record: Record, stem: Path) -> None:
     try:
         chart = THEORIES[name].draw(record)
     except ModuleNotFoundError as error:
-        raise UserError(f"The figure needs {error.name}: pip install 'perinvfl[plot]'.") from None
+        raise UserError(f"The figure needs {error.name}: {how_to_install('plot')}.") from None
     stem.parent.mkdir(parents=True, exist_ok=True)
     for kind in ("svg", "png"):
         unfinished = stem.with_name(f".{stem.name}.{kind}")

@@ -78,15 +78,15 @@ def test_embedded_images_are_read_once() -> None:
 def test_a_damaged_or_missing_embedded_file_asks_for_a_reinstall(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = (sources.EMBEDDED / "mnist14.xz").read_bytes()
+    whole = (sources.EMBEDDED / "mnist14.z").read_bytes()
     monkeypatch.setattr(sources, "EMBEDDED", tmp_path)
     load = embedded_digits.__wrapped__
     with pytest.raises(UserError, match="missing: reinstall"):
         load("mnist")
-    (tmp_path / "mnist14.xz").write_bytes(whole[:-1] + b"!")
+    (tmp_path / "mnist14.z").write_bytes(whole[:-1] + b"!")
     with pytest.raises(UserError, match="damaged: reinstall"):
         load("mnist")
-    (tmp_path / "mnist14.xz").write_bytes(whole)
+    (tmp_path / "mnist14.z").write_bytes(whole)
     assert torch.equal(load("mnist").images, embedded_digits("mnist").images)
 
 

@@ -137,6 +137,12 @@ def test_text_lines_headers_and_files_that_cannot_be_meant(tmp_path: Path) -> No
     assert '"2" is not one of the classes (0, 1)' in fault_of(
         [[*row[:4], i % 3] for i, row in enumerate(rows)], classes=[0, 1]
     )
+    for place, what in ((0, "client"), (1, "context"), (4, "y")):
+        named = [[*row[:place], f"{row[place]} " * 201, *row[place + 1 :]] for row in rows]
+        told = fault_of(named)
+        assert f"line 2: its {what} is named by a text of" in told and len(told) < 300
+    path.write_text(f"site,year,{'a' * 300},b,y\n" + "".join(f"s{i % 2},2020,{i},{i},{i % 2}\n" for i in range(8)))
+    assert "its name has 300 characters; at most 200 are allowed" in refused(path) and len(refused(path)) < 400
     path.write_text("")
     assert "the file is empty" in refused(path)
     path.write_bytes(b"site,a\n\xff\xfe\n")

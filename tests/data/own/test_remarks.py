@@ -82,7 +82,7 @@ def test_numbers_that_stand_for_missing_ones(tmp_path: Path, column: Any, words:
 
 
 def test_columns_that_tell_the_client_or_the_label(tmp_path: Path) -> None:
-    assert "tells clients apart" in remark(tmp_path, lambda i, s, y, d: {"a": 1, "b": 2, "c": 2}[s], "client")
+    assert "identifies the client" in remark(tmp_path, lambda i, s, y, d: {"a": 1, "b": 2, "c": 2}[s], "client")
     assert not remark(tmp_path, lambda i, s, y, d: d.randrange(2), "client")
     assert "gives the label away" in remark(tmp_path, lambda i, s, y, d: 2 * y + d.randrange(2), "label")
     assert not remark(tmp_path, lambda i, s, y, d: y if i else 1 - y, "label")

@@ -10,14 +10,13 @@ and a bird that stands on its own side at some p does so at every larger p: test
 `draw_plan` decides all this from numbers only; `waterbird` makes the pictures from photographs, `drawn` draws them.
 """
 
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from perinvfl.core.hyper import check_bounds, hyper
 from perinvfl.core.seeding import generator
+from perinvfl.data.benchmarks.bird_settings import BirdSettings, case_name
 from perinvfl.data.constant import constant_guesses, constant_scores
 from perinvfl.data.federation import Federation, Split
 from perinvfl.data.images import Augmentation
@@ -27,66 +26,6 @@ LAND, WATER = 0, 1  # sides; a class is called by the side it belongs to: landbi
 SIDES = ("land", "water")
 GROUPS = ("landbird on land", "landbird on water", "waterbird on land", "waterbird on water")
 LEFT_OVER = " left over"
-
-
-@dataclass(frozen=True)
-class BirdSettings:
-    """What a federation of birds can be asked for, whatever the pictures are made of."""
-
-    p_train: tuple[float, ...] = hyper(
-        (0.95, 0.90, 0.85, 0.80),
-        "share of a client's training birds on their own side, one entry per client",
-        symbol="p_train",
-        least=0,
-        most=1,
-    )
-    p_test: tuple[float, ...] = hyper(
-        (0.1, 0.2, 0.3, 0.4, 0.5), "share on their own side in each test context", symbol="p_test", least=0, most=1
-    )
-    train_per_client: int = hyper(400, "training birds per client, those held out included", least=1)
-    test_per_client: int = hyper(100, "test birds per client, the same ones in every test context", least=1)
-    left_over: int = hyper(
-        -1, "further birds per client to test on, as far as there are backgrounds; -1: all, 0: none", least=-1
-    )
-    holdout: int = hyper(0, "training birds per client kept out of training, for validation", least=0)
-    sampling: Literal["natural", "balanced"] = hyper(
-        "natural", "draw training birds as they come, or both classes equally often (the rarer one repeated)"
-    )
-    size: int = hyper(64, "pixels of a side of the images", least=8, most=4096)
-    flip: bool = hyper(False, "mirror training images at random")
-    crop: int = hyper(0, "most pixels by which training images are shifted at random", least=0)
-    middle: tuple[float, ...] = hyper(
-        (),
-        "training images keep their middle and take the border of another of the client's, so that borders tell "
-        "nothing: least and most radius of the middle, in halves of a side; empty: images stay whole",
-    )
-    leave_out: int = hyper(
-        -1,
-        "client to leave out: the others train, and their models are tested on its training birds alone; -1: none",
-        least=-1,
-    )
-
-    @property
-    def clients(self) -> int:
-        return len(self.p_train)
-
-    def check(self, where: str) -> None:
-        check_bounds(self, where)
-        for key in ("p_train", "p_test"):
-            if not getattr(self, key):
-                raise UserError(f"{where}.{key} is empty: must have at least one entry.")
-        if len({case_name(p) for p in self.p_test}) < len(self.p_test):
-            raise UserError(f"{where}.p_test = {self.p_test}: no two test contexts may be the same.")
-        if self.leave_out >= self.clients or (self.leave_out >= 0 and self.clients == 1):
-            raise UserError(f"{where}.leave_out = {self.leave_out}: must be one of several clients, counted from 0.")
-        if self.holdout >= self.train_per_client:
-            raise UserError(
-                f"{where}.holdout = {self.holdout}: must be less than train_per_client = {self.train_per_client}."
-            )
-        if self.middle and (len(self.middle) != 2 or not 0 < self.middle[0] <= self.middle[1] <= 1.5):
-            raise UserError(f"{where}.middle = {self.middle}: must be two radii, such as [0.45, 0.8], or none.")
-        if self.crop >= self.size // 2:
-            raise UserError(f"{where}.crop = {self.crop}: must be less than half of size = {self.size}.")
 
 
 class Flock(NamedTuple):
@@ -104,10 +43,6 @@ class Plan(NamedTuple):
     train: Tensor  # [N, M] pictures a client trains on
     tests: Tensor  # [N, P] pictures a client is tested on, in any context; -1 is padding, which comes last
     cases: dict[str, Tensor]  # test context -> [N, P] bool: which of these pictures belong to it
-
-
-def case_name(p: float) -> str:
-    return format(p, "g")
 
 
 def own_side(p: float, birds: int) -> int:

@@ -38,37 +38,79 @@ PAPER_SPECTRUM = ("0.1", "0.2", "0.3", "0.4", "0.5")
 class DigitSettings:
     p_train: tuple[float | tuple[float, ...], ...] = hyper(
         (0.95, 0.90, 0.85, 0.80),
-        "how often the colour agrees with the label in training, one entry per client; "
-        "a list gives that client several contexts, its images split evenly among them",
+        "how often the colour agrees with the label in training, one entry per client; where it agrees more "
+        "often than the shape does, it is a shortcut; a list gives that client several contexts, its images "
+        "split evenly among them; the default is the paper's",
         symbol="p_train",
         least=0,
         most=1,
     )
     rotations: tuple[int, ...] = hyper(
-        (0, 90, 180, 270), "degrees by which each client's images are turned, counter-clockwise, used in turn"
+        (0, 90, 180, 270),
+        "degrees by which each client's images are rotated, counter-clockwise, so that clients differ; used "
+        "in turn if there are more clients; the default is the paper's",
     )
-    label_noise: float = hyper(0.25, "how often a label is flipped, in training and test", least=0, most=1)
+    label_noise: float = hyper(
+        0.25,
+        "how often a label is flipped, in training and test, so that the shape predicts it less well than the "
+        "colour; 0.25, the paper's, leaves 75 % as the most that a model can reach",
+        least=0,
+        most=1,
+    )
     p_test: tuple[float, ...] = hyper(
         (0.1, 0.2, 0.3, 0.4, 0.5, 0.9, 1.0),
-        "how often the colour agrees with the label in each test context",
+        "how often the colour agrees with the label in each test context; the lower, the more the shortcut "
+        "misleads; the default is the paper's 0.1 to 0.5, and two contexts in which it still holds",
         symbol="p_test",
         least=0,
         most=1,
     )
-    train_per_client: int = hyper(12_500, "training images per client, those held out included", least=1)
-    test_per_client: int = hyper(2_500, "test images per client, the same ones in every test context", least=1)
-    holdout: int = hyper(0, "training images per client kept out of training, for validation", least=0)
-    grayscale: bool = hyper(False, "put the image in all channels, so that only its shape is left to learn from")
+    train_per_client: int = hyper(
+        12_500,
+        "training images per client, including those held out; fewer run faster, but models overfit sooner; "
+        "the default gives all 50,000 to four clients",
+        least=1,
+    )
+    test_per_client: int = hyper(
+        2_500,
+        "test images per client, the same ones in every test context, so that contexts differ by colour "
+        "alone; the default gives all 10,000 to four clients",
+        least=1,
+    )
+    holdout: int = hyper(
+        0,
+        "training images per client that are kept out of training, so that settings can be chosen by them; 0 "
+        "keeps none out",
+        least=0,
+    )
+    grayscale: bool = hyper(
+        False,
+        "remove the colour, so that only the shape is left to learn from, which shows what is possible "
+        "without the shortcut; false keeps the colour",
+    )
     leave_out: int = hyper(
         -1,
-        "client to leave out: the others train, and their models are tested on its training contexts alone; -1: none",
+        "client, counted from 0, to leave out of training; the others' models are tested on its training "
+        "contexts, which shows how they do at a new client; -1 leaves none out",
         least=-1,
     )
     classes: int = hyper(
-        2, "2: classes 0 to 4 against the rest, in two colours; 10: the digit or garment itself, in ten", later=True
+        2,
+        "number of classes: 2 tells the classes 0 to 4 from 5 to 9, in two colours, as in the paper; 10 tells "
+        "each digit or garment, in ten colours, which is harder",
+        later=True,
     )
-    crop: int = hyper(0, "training images are shifted by at most so many pixels each way", least=0, later=True)
-    data_root: str = hyper("", "folder of the official idx files; empty: the images inside the package")
+    crop: int = hyper(
+        0,
+        "shift training images at random by up to this many pixels, against overfitting; 0 shifts none",
+        least=0,
+        later=True,
+    )
+    data_root: str = hyper(
+        "",
+        "folder of the official idx files, to read images from there; empty reads those inside the package, "
+        "which need no download",
+    )
 
     @property
     def clients(self) -> int:
@@ -152,8 +194,9 @@ def digit_federation(name: DigitBenchmark, settings: DigitSettings, seed: int) -
     p = torch.stack([torch.tensor(p)[row] for p, row in zip(settings.p_contexts, context, strict=True)])  # [N, M]
     x = coloured(turned(digits, images.train, settings), y, p, settings, seed, "train")
     held = held_out(settings)
-    train = Split(x[:, ~held], y[:, ~held], context[:, ~held])
-    validation = Split(x[:, held], y[:, held], context[:, held]) if settings.holdout else None
+    train, validation = Split(x, y, context), None
+    if settings.holdout:
+        train, validation = (Split(*(part[:, which] for part in train)) for which in (~held, held))
 
     if settings.leave_out >= 0:
         return _without(settings.leave_out, name, train, settings)
@@ -244,9 +287,8 @@ def _another(classes: Tensor, keep: Tensor, seed: int, purpose: str, what: str) 
 def turned(digits: Digits, images: Tensor, settings: DigitSettings) -> Tensor:
     """[N, M, 14, 14] uint8: each client's images under its rotation."""
     turns = [degrees // 90 for degrees in settings.rotations]
-    return torch.stack(
-        [torch.rot90(digits.images[rows], turns[i % len(turns)], (-2, -1)) for i, rows in enumerate(images)]
-    )
+    own = [digits.images.index_select(0, rows) for rows in images]
+    return torch.stack([torch.rot90(rows, turns[i % len(turns)], (-2, -1)) for i, rows in enumerate(own)])
 
 
 def coloured(images: Tensor, y: Tensor, p: Tensor, settings: DigitSettings, seed: int, purpose: str) -> Tensor:
@@ -258,10 +300,19 @@ def coloured(images: Tensor, y: Tensor, p: Tensor, settings: DigitSettings, seed
     if settings.classes == 2:
         colour = torch.where(agrees, y, 1 - y)
         lit = torch.stack([colour == 0, colour == 1], -1) | settings.grayscale  # [N, M, 2]
-    else:
-        lit = ten_colours()[_another(y, agrees, seed, purpose, "other colours")]  # [N, M, 3]
-        lit = torch.ones_like(lit) if settings.grayscale else lit
+        return _scaled(images, torch.where(lit, 255.0, torch.inf))
+    lit = ten_colours()[_another(y, agrees, seed, purpose, "other colours")]  # [N, M, 3]
+    lit = torch.ones_like(lit) if settings.grayscale else lit
     return (images / 255).unsqueeze(-3) * lit[..., None, None]
+
+
+def _scaled(images: Tensor, divisor: Tensor) -> Tensor:
+    """[N, M, channels, 14, 14]: images over their divisor [N, M, channels], a client at a time: all but the result is
+    small."""
+    whole = torch.empty(*divisor.shape, *images.shape[-2:])
+    for own, by, result in zip(images, divisor, whole, strict=True):
+        torch.div(own.unsqueeze(-3), by[..., None, None], out=result)
+    return whole
 
 
 def ten_colours() -> Tensor:

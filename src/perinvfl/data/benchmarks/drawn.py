@@ -14,7 +14,8 @@ from torch import Tensor
 from perinvfl.core.hyper import hyper
 from perinvfl.core.memory import check_fits
 from perinvfl.core.seeding import generator
-from perinvfl.data.benchmarks.birds import WATER, BirdSettings, Flock, Plan, bird_federation, draw_plan
+from perinvfl.data.benchmarks.bird_settings import BirdSettings
+from perinvfl.data.benchmarks.birds import WATER, Flock, Plan, bird_federation, draw_plan
 from perinvfl.data.federation import Federation
 from perinvfl.data.photos import compose
 
@@ -24,11 +25,38 @@ FINER = 2  # pictures are composed at so many times their size, and then made sm
 
 @dataclass(frozen=True)
 class DrawnSettings(BirdSettings):
-    train_per_client: int = hyper(60, "training birds per client, those held out included", least=1)
-    test_per_client: int = hyper(20, "test birds per client, the same ones in every test context", least=1)
-    size: int = hyper(32, "pixels of a side of the images", least=8, most=4096)
-    birds: int = hyper(120, "birds of each client", least=1, most=10**5)
-    backgrounds: int = hyper(300, "backgrounds of land, and as many of water", least=1, most=10**5)
+    train_per_client: int = hyper(
+        60,
+        "training birds per client, including those held out; more make shortcuts easier to tell from causes, "
+        "and cost time; the default runs in seconds",
+        least=1,
+    )
+    test_per_client: int = hyper(
+        20,
+        "test birds per client, the same ones in every test context, so that contexts differ by background "
+        "alone; more make scores more certain",
+        least=1,
+    )
+    size: int = hyper(
+        32,
+        "side of the square images, in pixels; smaller ones train faster and show less; 32 still shows what bird it is",
+        least=8,
+        most=4096,
+    )
+    birds: int = hyper(
+        120,
+        "number of birds drawn for each client; what training and test do not take is left over for further "
+        "tests; 120 leaves 40 by default",
+        least=1,
+        most=10**5,
+    )
+    backgrounds: int = hyper(
+        300,
+        "number of backgrounds drawn of land, and as many of water; none is used twice in training, so more "
+        "birds need more of them; 300 are enough for the default birds",
+        least=1,
+        most=10**5,
+    )
 
 
 def drawn_federation(settings: DrawnSettings, seed: int) -> Federation:

@@ -44,14 +44,30 @@ SHA256 = "1c315c6cbba5bba94446f7dfc5107f90c6294d2786bbe9c8084bed02b829ebae"
 @dataclass(frozen=True)
 class HeartSettings:
     leave_out: LeftOut = hyper(
-        "", "hospital that takes no part in training: the test under shift; each: one run without each of the four"
+        "",
+        "hospital to leave out of training and to test on, which shows how models do at a new hospital; each "
+        "makes one run without each of the four; empty leaves none out",
     )
-    test_share: float = hyper(0.2, "share of a hospital's patients that only test", least=0, most=0.9)
-    holdout: float = hyper(0.1, "share of them kept out of training, for validation", least=0, most=0.9)
+    test_share: float = hyper(
+        0.2,
+        "share of each hospital's patients kept for testing, which shows how well a model serves its "
+        "hospital; 0.2 keeps every fifth",
+        least=0,
+        most=0.9,
+    )
+    holdout: float = hyper(
+        0.1,
+        "share of the training samples that is kept out of training, so that settings can be chosen by them; "
+        "0 keeps none out",
+        least=0,
+        most=0.9,
+    )
     zeros: Literal["kept", "missing"] = hyper(
-        "kept", "a cholesterol or a blood pressure of 0 is a number like any other, or a missing value"
+        "kept",
+        "how to read a cholesterol or blood pressure of 0, which no patient can have: kept, the default, "
+        "takes it as a number, as in the file; missing takes it as a missing value",
     )
-    ignore: tuple[str, ...] = hyper((), "columns to leave aside")
+    ignore: tuple[str, ...] = hyper((), "columns not to use, such as one that may be a shortcut; empty uses all")
 
     @property
     def clients(self) -> int:

@@ -34,15 +34,51 @@ CLASSES: dict[PlainBenchmark, tuple[str, ...]] = {"mnist": tuple("0123456789"), 
 
 @dataclass(frozen=True)
 class PlainDigitSettings(Dealing):
-    clients: int = hyper(10, "number of clients", symbol="N", least=1)
-    partition: Kind = hyper("dirichlet", "how images are dealt out to clients, by their classes")
-    images: int = hyper(TRAIN_IMAGES, "images that are dealt out, drawn at random", least=1, most=TRAIN_IMAGES)
-    test_share: float = hyper(0.2, "share of a client's own images that only test", least=0, most=0.9)
-    holdout: float = hyper(0.0, "share of them kept out of training, for validation", least=0, most=0.9)
-    test_images: int = hyper(
-        2000, "images of all classes on which every client is tested besides; 0: none", least=0, most=TEST_IMAGES
+    clients: int = hyper(
+        10,
+        "number of clients among which the images are divided; with more, each has fewer; the default gives "
+        "5,000 to each",
+        symbol="N",
+        least=1,
     )
-    data_root: str = hyper("", "folder of the official idx files; empty: the images inside the package")
+    partition: Kind = hyper(
+        "dirichlet",
+        "how images are divided among clients by their classes, which makes clients differ: dirichlet, the "
+        "default, gives them unequal shares of each class, pathological a few classes each, similarity mostly "
+        "images sorted by class; even divides at random",
+    )
+    images: int = hyper(
+        TRAIN_IMAGES,
+        "number of images to divide among clients, drawn at random; fewer run faster; the default is all of them",
+        least=1,
+        most=TRAIN_IMAGES,
+    )
+    test_share: float = hyper(
+        0.2,
+        "share of a client's own images kept for testing, which shows how well a model serves its client; 0.2 "
+        "keeps every fifth",
+        least=0,
+        most=0.9,
+    )
+    holdout: float = hyper(
+        0.0,
+        "share of the training samples that is kept out of training, so that settings can be chosen by them; "
+        "0 keeps none out",
+        least=0,
+        most=0.9,
+    )
+    test_images: int = hyper(
+        2000,
+        "number of further images, of all classes, on which every client is tested as well, which shows what "
+        "a model knows beyond its client's classes; 0 uses none",
+        least=0,
+        most=TEST_IMAGES,
+    )
+    data_root: str = hyper(
+        "",
+        "folder of the official idx files, to read images from there; empty reads those inside the package, "
+        "which need no download",
+    )
 
     def check(self, where: str) -> None:
         check_bounds(self, where)

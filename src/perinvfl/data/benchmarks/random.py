@@ -19,15 +19,41 @@ from perinvfl.errors import UserError
 
 @dataclass(frozen=True)
 class RandomSettings:
-    clients: int = hyper(3, "number of clients", symbol="N", least=1, most=10**5)
-    contexts: int = hyper(2, "training contexts of the client that has most", symbol="K", least=1)
-    samples: int = hyper(16, "samples of the client that has most", least=1)
-    shape: tuple[int, ...] = hyper((6,), "shape of one x", least=1)
-    task: Task = hyper("binary", "what y is: binary, multiclass or regression")
-    outputs: int = hyper(1, "classes of a multiclass task, else 1", least=1)
-    tests: tuple[str, ...] = hyper(("0.1", "0.5"), "names of the test contexts")
-    uneven: bool = hyper(True, "give clients different numbers of samples and of contexts")
-    holdout: int = hyper(0, "validation samples of the client that has most, besides the training samples", least=0)
+    clients: int = hyper(3, "number of clients; more take longer", symbol="N", least=1, most=10**5)
+    contexts: int = hyper(
+        2,
+        "number of training contexts of the client that has most; methods that compare contexts need two",
+        symbol="K",
+        least=1,
+    )
+    samples: int = hyper(
+        16, "number of training samples of the client that has most; few, so that a run takes milliseconds", least=1
+    )
+    shape: tuple[int, ...] = hyper(
+        (6,), "shape of one sample's x, to try models for tables ([6], the default) or for images ([3, 8, 8])", least=1
+    )
+    task: Task = hyper(
+        "binary",
+        "what the label is, to try each kind: binary (yes or no), multiclass (one of several) or regression (a number)",
+    )
+    outputs: int = hyper(
+        1,
+        "number of classes of a multiclass task, which is the number of the model's outputs; 1 for the others",
+        least=1,
+    )
+    tests: tuple[str, ...] = hyper(
+        ("0.1", "0.5"),
+        "names of the test contexts, one for each to make; all follow the same law, so scores hardly differ",
+    )
+    uneven: bool = hyper(
+        True, "give clients different numbers of samples and of contexts, as real ones have; false gives all the same"
+    )
+    holdout: int = hyper(
+        0,
+        "validation samples of the client that has most, besides the training samples, so that settings can "
+        "be chosen by them; 0 makes none",
+        least=0,
+    )
 
     def check(self, where: str) -> None:
         check_bounds(self, where)

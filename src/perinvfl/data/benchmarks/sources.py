@@ -7,8 +7,8 @@ instead and gets the same tensors, checked by SHA-256.
 
 import functools
 import hashlib
-import lzma
 import math
+import zlib
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -25,10 +25,10 @@ IMAGE_BYTES = COUNT * SIDE * SIDE
 EMBEDDED = Path(__file__).parents[1] / "embedded"
 TITLES = {"mnist": "MNIST", "fashion": "Fashion-MNIST"}
 
-# Of the bytes in the package (xz), and of what they unpack to: 14 x 14 images, then labels.
+# Of the bytes in the package (zlib), and of what they unpack to: 14 x 14 images, then labels.
 PACKED_SHA256 = {
-    "mnist": "feec9259c1b25dde8e06420895948f0df29f4eac318a245e2103bd0a9c53f6ab",
-    "fashion": "27b7314d975af1c1dd57c8e8887422723b9bfe164ddaab67b237744f6f210296",
+    "mnist": "d954844dd35eaf1cb0eae1c0023cead1467369f87a7e8c7a6322292427a03b00",
+    "fashion": "e9494086d610e6f6fd2e004137093b4d78523ec6308c13c4aa41ad986a729843",
 }
 CONTENT_SHA256 = {
     "mnist": "0c8b7957552979ae3263dae110eb1afd959f7d186d9839cdad5025c9eea147ee",
@@ -101,11 +101,21 @@ def unpack(content: bytearray) -> Digits:
 def embedded_digits(name: DigitName) -> Digits:
     """The images inside the package."""
     _check_name(name)
-    path = EMBEDDED / f"{name}14.xz"
+    path = EMBEDDED / f"{name}14.z"
     packed = path.read_bytes() if path.exists() else b""
     if hashlib.sha256(packed).hexdigest() != PACKED_SHA256[name]:
         raise UserError(f"{path} is {'damaged' if packed else 'missing'}: reinstall perinvfl to restore it.")
-    return unpack(bytearray(lzma.decompress(packed)))
+    return unpack(_inflated(packed))
+
+
+def _inflated(packed: bytes, piece: int = 2**16) -> bytearray:
+    """A piece at a time, so that the content is in memory once."""
+    content, unpacker, filled = bytearray(IMAGE_BYTES + COUNT), zlib.decompressobj(), 0
+    for start in range(0, len(packed), piece):
+        made = unpacker.decompress(packed[start : start + piece])
+        content[filled : filled + len(made)] = made
+        filled += len(made)
+    return content
 
 
 def official_digits(root: str | Path, name: DigitName) -> Digits:

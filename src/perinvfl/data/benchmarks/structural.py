@@ -41,24 +41,68 @@ from perinvfl.errors import UserError
 
 @dataclass(frozen=True)
 class StructuralSettings:
-    clients: int = hyper(8, "number of clients", symbol="N", least=1, most=10**5)
+    clients: int = hyper(
+        8,
+        "number of clients; the shared model needs enough of them to tell what is invariant; 8 are enough for "
+        "the other defaults",
+        symbol="N",
+        least=1,
+        most=10**5,
+    )
     contexts: int | tuple[int, ...] = hyper(
-        4, "training contexts: one number, or one per client", symbol="K_i", least=1
+        4,
+        "training contexts of each client, one number or one per client; personal models need enough of them "
+        "to tell what is invariant; 4 are enough for the other defaults",
+        symbol="K_i",
+        least=1,
     )
-    samples: int = hyper(500, "samples per context, those held out included", least=1)
-    dimension: int = hyper(6, "dimension of x", symbol="d", least=2, most=10**4)
-    shared: int = hyper(2, "invariant dimensions that all clients share", symbol="τ", least=1)
+    samples: int = hyper(
+        500, "samples per context, including those held out; more make estimates more exact, and cost time", least=1
+    )
+    dimension: int = hyper(
+        6,
+        "number of columns of x: shared, personal and spurious ones together; more than shared + personal, so "
+        "that something is spurious; 6 leaves 2 of them",
+        symbol="d",
+        least=2,
+        most=10**4,
+    )
+    shared: int = hyper(
+        2,
+        "number of dimensions that are invariant for all clients, which the shared model can use; 2 of 6 by default",
+        symbol="τ",
+        least=1,
+    )
     personal: int | tuple[int, ...] = hyper(
-        2, "further dimensions invariant for one client: one number, or one per client", symbol="q_i", least=0
+        2,
+        "number of further dimensions that are invariant for one client only, which its personal model can "
+        "use: one number, or one per client; 0 makes all clients alike",
+        symbol="q_i",
+        least=0,
     )
-    noise: float = hyper(1.0, "standard deviation of ε, times 0.5 to 1.5 from context to context", least=0)
+    noise: float = hyper(
+        1.0,
+        "standard deviation of the label's noise, times 0.5 to 1.5 from context to context; more makes the "
+        "label harder to predict; 0 adds none",
+        least=0,
+    )
     spurious: float = hyper(
-        1.0, "size of the entries of a_e, times 0.5 to 1.5 in training, 1.5 to 2.5 in test", least=0
+        1.0,
+        "strength with which spurious columns follow the label, times 0.5 to 1.5 in training and 1.5 to 2.5 "
+        "in test, so that whoever relies on them fails there; 0 makes them mere noise",
+        least=0,
     )
     test_contexts: int = hyper(
-        4, "unseen contexts; a_e has all its signs flipped in every second one, random signs in the rest", least=1
+        4,
+        "number of unseen contexts to test on; spurious columns follow the label with opposite signs in every "
+        "second one and with random signs in the rest, so that shortcuts show",
+        least=1,
     )
-    holdout: int = hyper(0, "samples per context kept out of training, for validation", least=0)
+    holdout: int = hyper(
+        0,
+        "samples per context that are kept out of training, so that settings can be chosen by them; 0 keeps none out",
+        least=0,
+    )
 
     @property
     def contexts_per_client(self) -> tuple[int, ...]:

@@ -18,7 +18,8 @@ from perinvfl.core.hyper import hyper
 from perinvfl.core.naming import shortened
 from perinvfl.data import photos
 from perinvfl.data.benchmarks.album import Album, read_about, read_album, recipe_name, write_album
-from perinvfl.data.benchmarks.birds import LEFT_OVER, BirdSettings, Flock, bird_federation, draw_plan
+from perinvfl.data.benchmarks.bird_settings import BirdSettings
+from perinvfl.data.benchmarks.birds import LEFT_OVER, Flock, bird_federation, draw_plan
 from perinvfl.data.federation import Federation
 from perinvfl.errors import UserError
 
@@ -29,15 +30,28 @@ LAW = 1  # counted up when the same settings make other pictures
 class WaterbirdSettings(BirdSettings):
     ranges: tuple[tuple[int, ...], ...] = hyper(
         ((0, 1715), (1716, 2908), (2909, 3844), (3845, 5993)),
-        "first and last photograph of each client, by place in the CUB training split",
+        "first and last photograph of each client, by place in the CUB training split, which is sorted by "
+        "species, so that clients have different ones; the default is the paper's",
         least=0,
     )
     corrected: bool = hyper(
-        False, 'count towhees, meadowlarks and pewees as landbirds: "tern" is part of Eastern and Western'
+        False,
+        'count towhees, meadowlarks and pewees as landbirds, which they are; the usual search for "tern" puts '
+        "them (Eastern, Western) among waterbirds; false does as that search does",
     )
-    cub: str = hyper("", "folder CUB_200_2011, with segmentations; empty: the album must be there")
-    places: str = hyper("", "folder of Places365; empty: the album must be there")
-    albums: str = hyper("data/waterbird", "folder in which finished pictures are kept")
+    cub: str = hyper(
+        "",
+        "folder CUB_200_2011 with its segmentations, from which birds are cut out; may be empty if the "
+        "finished pictures are in albums",
+    )
+    places: str = hyper(
+        "", "folder of Places365, from which backgrounds are taken; may be empty if the finished pictures are in albums"
+    )
+    albums: str = hyper(
+        "data/waterbird",
+        "folder in which finished pictures are kept, so that they are made only once; the default lies in the "
+        "current folder",
+    )
 
     def check(self, where: str) -> None:
         super().check(where)

@@ -20,10 +20,19 @@ class RowDealing(Dealing):
 
     partition: Literal["", "even", "dirichlet", "pathological", "similarity"] = hyper(
         "",
-        'deal the rows out to clients by their labels, where no column names the client; "": as they are',
+        "divide the rows among made-up clients by their labels, to try out methods where no column names a "
+        "client: even divides at random, dirichlet gives unequal shares of each class, pathological a few "
+        'classes each, similarity mostly rows sorted by label; "" leaves the rows as they are',
         later=True,
     )
-    partition_clients: int = hyper(10, "clients that the rows are dealt out to", symbol="N", least=1, later=True)
+    partition_clients: int = hyper(
+        10,
+        "number of made-up clients among which partition divides the rows; with more, each has fewer; used "
+        "only with partition",
+        symbol="N",
+        least=1,
+        later=True,
+    )
 
 
 def dealt(rows: Rows, how: RowDealing, seed: int) -> Rows:

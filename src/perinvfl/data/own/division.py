@@ -1,5 +1,6 @@
 """Which rows train, and which only test."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -7,11 +8,15 @@ from torch import Tensor
 
 from perinvfl.core.config import suggest
 from perinvfl.core.hyper import hyper
+from perinvfl.core.mapped import is_mapped, let_go, mapped_zeros
 from perinvfl.core.naming import name_of, one_spelling
 from perinvfl.core.seeding import generator
+from perinvfl.data.federation import Split
 from perinvfl.data.own.fitting import Statistics
 from perinvfl.data.own.rows import Rows
 from perinvfl.errors import UserError
+
+LET_GO_AFTER = 1000  # clients
 
 
 @dataclass(frozen=True)
@@ -19,29 +24,63 @@ class Division:
     """Which rows train, and which only test."""
 
     test_contexts: tuple[str | int, ...] = hyper(
-        (), "contexts held out: the out-of-distribution tests; their rows never train"
+        (),
+        "contexts to hold out: their rows are never trained on and show what happens under shift, such as in "
+        "a later year; empty holds none out, so that no table can show a shift",
     )
     leave_one_context_out: bool = hyper(
-        False, "one run for each context (each of test_contexts, if any), with that context held out"
+        False,
+        "make one run for each context (or each of test_contexts) with that context held out, so that the "
+        "result does not hang on a single one; false makes one run with all test_contexts held out",
     )
     test_share: float = hyper(
-        0.2, "share of a client's rows in every other context that only test, in distribution", least=0, most=0.9
+        0.2,
+        "share of the rows of the other contexts kept for testing without shift, to compare with; 0.2 keeps "
+        "every fifth",
+        least=0,
+        most=0.9,
     )
-    holdout: float = hyper(0.1, "share of them kept out of training, for validation", least=0, most=0.9)
+    holdout: float = hyper(
+        0.1,
+        "share of the rows of the other contexts that is neither trained nor tested on, so that settings can "
+        "be chosen by them; 0.1 keeps every tenth",
+        least=0,
+        most=0.9,
+    )
     standardise: bool = hyper(
-        True, "take the mean off every feature (and a regression's label) and divide by the deviation, both of training"
+        True,
+        "bring every column (and a regression's label) to mean 0 and standard deviation 1 over the training "
+        "rows, so that columns of large numbers do not dominate; false uses the numbers as they are",
     )
     statistics: Statistics = hyper(
         "exact",
-        "means, scales, medians and levels: of all training rows, or from sums over clients as sites send them",
+        "how means, scales, medians and levels are computed: exact, the default, from all training rows; "
+        "summed from sums over clients, as sites of a deployment do, which gives the same numbers as a "
+        "deployment",
         later=True,
     )
     mean: tuple[float, ...] = hyper(
-        (), "what to take off each feature instead; all sites of a federation give the same"
+        (),
+        "numbers to subtract from the columns instead of the training means, where all sites agreed on them; "
+        "empty computes the means",
     )
-    scale: tuple[float, ...] = hyper((), "and what to divide it by", above=0)
-    label_mean: float = hyper(0.0, "what to take off a regression's label, where label_scale is given")
-    label_scale: float = hyper(0.0, "and what to divide it by; 0: both as in training", least=0)
+    scale: tuple[float, ...] = hyper(
+        (),
+        "numbers to divide the columns by instead of the training standard deviations, one for each entry of "
+        "mean; empty computes them",
+        above=0,
+    )
+    label_mean: float = hyper(
+        0.0,
+        "number to subtract from a regression's label, where all sites agreed on one; used only if "
+        "label_scale is given",
+    )
+    label_scale: float = hyper(
+        0.0,
+        "number to divide a regression's label by, where all sites agreed on one; 0 computes it and the mean "
+        "from training rows",
+        least=0,
+    )
 
     def __post_init__(self) -> None:
         # The folds of leave-one-context-out have always been called by texts.
@@ -83,24 +122,55 @@ def _shares(rows: Rows, inside: Tensor, division: Division, seed: int) -> tuple[
     Drawn within each context of each client, by their names: another client in the file changes nothing for this one.
     """
     testing, validating = torch.zeros_like(inside), torch.zeros_like(inside)
-    for client, client_name in enumerate(rows.clients):
-        for context, context_name in enumerate(rows.contexts):
-            mine = (inside & (rows.client == client) & (rows.context == context)).nonzero().flatten()
-            drawn = mine[torch.randperm(len(mine), generator=generator(seed, "file", client_name, context_name))]
-            test, valid = int(len(mine) * division.test_share), int(len(mine) * division.holdout)
-            testing[drawn[:test]] = True
-            validating[drawn[test : test + valid]] = True
+    group = rows.client * len(rows.contexts) + rows.context
+    for number, mine in _by_group(torch.where(inside, group, -1)):
+        names = rows.clients[number // len(rows.contexts)], rows.contexts[number % len(rows.contexts)]
+        drawn = mine[torch.randperm(len(mine), generator=generator(seed, "file", *names))]
+        test, valid = int(len(mine) * division.test_share), int(len(mine) * division.holdout)
+        testing[drawn[:test]] = True
+        validating[drawn[test : test + valid]] = True
     return inside & ~testing & ~validating, testing, validating
 
 
+def _by_group(group: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Each group's number, and its rows in order; the group -1 is left out. Sorted once, however many groups."""
+    ordered, places = group.sort(stable=True)
+    numbers, counts = ordered.unique_consecutive(return_counts=True)
+    for number, mine in zip(numbers.tolist(), places.split(counts.tolist()), strict=True):
+        if number >= 0:
+            yield number, mine
+
+
+def split_rows(rows: Rows, chosen: Tensor, number: Tensor) -> Split:
+    """The chosen rows by client, padded to the same length; `number` gives each context its number.
+
+    Where the rows lie in a file, so does the split.
+    """
+    clients = len(rows.clients)
+    longest = int(torch.bincount(rows.client[chosen], minlength=clients).max())
+    shape = (clients, longest, *rows.x.shape[1:])
+    mapped = is_mapped(rows.x)
+    x = mapped_zeros(shape) if mapped else torch.zeros(*shape)
+    y = torch.zeros(clients, longest, dtype=torch.int64 if rows.task == "multiclass" else torch.float32)
+    context = torch.full((clients, longest), -1)
+    for client, mine in _by_group(torch.where(chosen, rows.client, -1)):
+        x[client, : len(mine)] = rows.x[mine].float()
+        y[client, : len(mine)] = rows.y[mine].to(y.dtype)
+        context[client, : len(mine)] = number[rows.context[mine]]
+        if mapped and client % LET_GO_AFTER == 0:
+            let_go()
+    return Split(x, y, context)
+
+
 def _check_training(rows: Rows, training: Tensor, division: Division) -> None:
-    for client, name in enumerate(rows.clients):
-        if not bool((training & (rows.client == client)).any()):
-            contexts = [rows.contexts[c] for c in rows.context[rows.client == client].unique().tolist()]
-            raise UserError(
-                f'Client "{name}" has rows in {", ".join(contexts)} alone, so nothing to train on once '
-                f"{', '.join(division.held_out)} is held out; hold out another context, or leave the client aside "
-                f'with data.exclude_clients = ["{name}"].'
-            )
+    trained = torch.bincount(rows.client[training], minlength=len(rows.clients))
+    for client in (trained == 0).nonzero().flatten().tolist():
+        name = rows.clients[client]
+        contexts = [rows.contexts[c] for c in rows.context[rows.client == client].unique().tolist()]
+        raise UserError(
+            f'Client "{name}" has rows in {", ".join(contexts)} alone, so nothing to train on once '
+            f"{', '.join(division.held_out)} is held out; hold out another context, or leave the client aside "
+            f'with data.exclude_clients = ["{name}"].'
+        )
     if rows.task != "regression" and rows.y[training].unique().numel() < 2:
         raise UserError("All training rows have the same label, so there is nothing to learn; hold out less.")

@@ -11,55 +11,67 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from perinvfl.core.config import NumbersByName, suggest
 from perinvfl.core.hyper import hyper
 from perinvfl.core.naming import name_of, one_spelling, shortened
 from perinvfl.data.constant import constant_scores, label_counts
-from perinvfl.data.federation import Federation, Split
+from perinvfl.data.federation import Federation
 from perinvfl.data.own import readers
 from perinvfl.data.own.dealing import RowDealing, dealt
-from perinvfl.data.own.division import Division, divide
+from perinvfl.data.own.division import Division, divide, split_rows
 from perinvfl.data.own.fitted import Fitted
 from perinvfl.data.own.fitting import fit_rows
+from perinvfl.data.own.reading import Reading
 from perinvfl.data.own.rows import AskedTask, BadData, Columns, Found, Rows, decide
+from perinvfl.data.own.shards import read_shards
 from perinvfl.data.own.stand_ins import mark_missing
 from perinvfl.errors import UserError
 
-Missing = Literal["impute", "refuse"]
 NO_NUMBERS = NumbersByName()
 SAME = "same contexts"  # the name of the test in distribution
 
 
 @dataclass(frozen=True)
-class Source:
+class Place:
+    """Where the data are, and who is who in them."""
+
+    path: str = hyper(
+        "",
+        "where the data are: a CSV or Parquet table, an .npz or .safetensors file, a folder of Parquet or "
+        ".npz shards, or a folder of photographs as client/context/class/; has no default",
+    )
+    label: str = hyper("label", "column to predict; in files of arrays the label is the array y")
+    client: str = hyper(
+        "client",
+        'column that names the client of each row, such as its hospital, so that each gets a model; "" if all '
+        "rows belong to one client",
+    )
+
+
+@dataclass(frozen=True)
+class Source(Reading, Place):
     """What to read, and how."""
 
-    path: str = hyper("", "a CSV or Parquet table, an .npz or .safetensors file, or a folder client/context/class/")
-    label: str = hyper("label", "column that is to be predicted (of arrays: y)")
-    client: str = hyper("client", 'column that tells the clients apart; "" if all rows are of one client')
-    context: str = hyper("context", 'column that tells the contexts apart; "" if there is only one')
-    features: tuple[str, ...] = hyper((), "columns to predict from; none named: all the others")
-    ignore: tuple[str, ...] = hyper((), "columns to leave aside, such as a number or a name of a row")
-    categories: tuple[str, ...] = hyper(
-        (), "features that are categories although they are numbers, such as codes; text is one anyway", later=True
+    exclude_clients: tuple[str | int, ...] = hyper(
+        (), "clients to leave out altogether, such as one with too few rows; empty leaves none out"
     )
-    missing: Missing = hyper(
-        "impute", "a missing feature: the median of training and a column that says so, or an error", later=True
+    task: AskedTask = hyper(
+        "auto",
+        "what the label is, which decides the loss and the scores: binary, multiclass or regression; auto "
+        "takes two values as binary, names or few whole numbers as classes, and other numbers as a regression",
     )
-    missing_values: NumbersByName = hyper(
-        NO_NUMBERS, "numbers that stand for a missing value, by feature, such as {chol = 0}", later=True
+    classes: tuple[str | int, ...] = hyper(
+        (), "names of the classes, in the order in which tables should show them; empty takes those in the file, sorted"
     )
-    exclude_clients: tuple[str | int, ...] = hyper((), "clients to leave aside")
-    task: AskedTask = hyper("auto", "what the label is; auto: numbers that are not few whole ones are a quantity")
-    classes: tuple[str | int, ...] = hyper((), "names of the classes, in order; none named: those in the file")
-    image_size: int = hyper(64, "photographs are fitted to a square of this many pixels a side", least=1, most=4096)
-    colour: bool = hyper(True, "photographs in colour, or in shades of grey")
-    checksum: str = hyper("", "of the file's content, filled in when it is read; one that differs is refused")
+    checksum: str = hyper(
+        "",
+        "checksum that the data must have, so that a file that was changed is noticed and refused; empty "
+        "accepts any file, and records its checksum",
+    )
 
     @property
     def columns(self) -> Columns:
@@ -112,7 +124,7 @@ def checksum_of(path: Path) -> str:
     try:
         if not path.exists():
             raise UserError(f"data.path: {shortened(str(path))} does not exist.")
-        files = readers.photo_files(path) if path.is_dir() else [path]
+        files = readers.shard_files(path) or (readers.photo_files(path) if path.is_dir() else [path])
         stats = tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
         return _checksum(path, stats)
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have
@@ -134,6 +146,8 @@ def _checksum(path: Path, stats: tuple[tuple[str, int, int], ...]) -> str:
 
 def read_found(settings: FileSettings) -> Found:
     """The rows of a file and all that is wrong with them, nothing decided."""
+    if readers.shard_files(Path(settings.path)):
+        raise UserError(f"{settings.path} is a folder of shards; this command looks at one file: name one of them.")
     found = readers.read(Path(settings.path), settings.columns, settings.image_size, settings.colour)
     return mark_missing(found, settings.missing_values, settings.columns.gaps)
 
@@ -149,6 +163,8 @@ _DIVISION = {field.name for kind in (Division, RowDealing) for field in dataclas
 
 @lru_cache(maxsize=4)
 def _read_rows(settings: FileSettings) -> Rows:
+    if readers.shard_files(Path(settings.path)):
+        return read_shards(settings)
     return usable_rows(read_found(settings), settings, settings.path)
 
 
@@ -191,6 +207,8 @@ def file_federation(settings: FileSettings, seed: int, fitted: Fitted | None = N
             "data.leave_one_context_out = true makes one run for each context; name the one to hold out in "
             "test_contexts to get its data."
         )
+    if settings.partition and readers.shard_files(Path(settings.path)):
+        raise UserError("data.partition deals out the rows of one file; the rows of shards belong to clients already.")
     notes: dict[str, object] = {"file": Path(settings.path).name, "checksum": settings.checksum}
     notes |= {"ignored": list(settings.ignore)} if settings.ignore else {}
     rows = dealt(read_rows(settings), settings, seed)
@@ -214,10 +232,10 @@ def federation_of(
 
     tests = {}
     for context in division.held_out:
-        tests[context] = _split(rows, rows.context == rows.contexts.index(context), torch.zeros_like(number))
+        tests[context] = split_rows(rows, rows.context == rows.contexts.index(context), torch.zeros_like(number))
     if bool(testing.any()):
-        tests[SAME] = _split(rows, testing, torch.zeros_like(number))
-    train = _split(rows, training, number)
+        tests[SAME] = split_rows(rows, testing, torch.zeros_like(number))
+    train = split_rows(rows, training, number)
     return Federation(
         name=name,
         task=rows.task,
@@ -226,7 +244,7 @@ def federation_of(
         train=train,
         tests=tests,
         spectrum=division.held_out or tuple(tests),
-        validation=_split(rows, validating, number) if bool(validating.any()) else None,
+        validation=split_rows(rows, validating, number) if bool(validating.any()) else None,
         notes={
             **(notes or {}),
             **({"encoding": encoded} if encoded else {}),
@@ -237,20 +255,6 @@ def federation_of(
         },
         schema=dataclasses.replace(schema, clients=rows.clients, contexts=seen, classes=rows.classes),
     )
-
-
-def _split(rows: Rows, chosen: Tensor, number: Tensor) -> Split:
-    """The chosen rows by client, padded to the same length; `number` gives each context its number."""
-    places = [(chosen & (rows.client == client)).nonzero().flatten() for client in range(len(rows.clients))]
-    longest = max(map(len, places))
-    x = torch.zeros(len(places), longest, *rows.x.shape[1:])
-    y = torch.zeros(len(places), longest, dtype=torch.int64 if rows.task == "multiclass" else torch.float32)
-    context = torch.full((len(places), longest), -1)
-    for client, mine in enumerate(places):
-        x[client, : len(mine)] = rows.x[mine].float()
-        y[client, : len(mine)] = rows.y[mine].to(y.dtype)
-        context[client, : len(mine)] = number[rows.context[mine]]
-    return Split(x, y, context)
 
 
 def array_rows(

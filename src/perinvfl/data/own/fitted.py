@@ -1,18 +1,20 @@
 """What was fitted on training rows before a model is trained, and rows as the model then sees them."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from perinvfl.core.mapped import MappedRows, is_mapped, let_go
 from perinvfl.data.encoding import Encoding, codes_for, encode, feature_names, read_encodings
 from perinvfl.data.federation import Schema
 from perinvfl.data.own.rows import Rows, number_of
 from perinvfl.errors import UserError
 
+BLOCK = 2**16  # rows that are looked at together
 LEAST_SCALE = 0.25  # of 0/1 columns
 
 
@@ -50,6 +52,30 @@ def apply_fitted(rows: Rows, fitted: Fitted) -> Rows:
     if rows.task == "regression" and (fitted.label_mean, fitted.label_scale) != (0.0, 1.0):
         rows = dataclasses.replace(rows, y=(rows.y - fitted.label_mean) / fitted.label_scale)
     return rows
+
+
+def apply_in_blocks(rows: Rows, fitted: Fitted) -> Rows:
+    """As `apply_fitted`; where the rows lie in a file, so does what is made of them."""
+    if not is_mapped(rows.x) or not (fitted.encodings or fitted.mean):
+        return apply_fitted(rows, fitted)
+    with MappedRows() as made:
+        for block in blocks_of(rows):
+            seen = apply_fitted(block, fitted).x.float()
+            made.add(seen)
+        x = made.finish(seen.shape[1:], seen.dtype)
+    y = apply_fitted(dataclasses.replace(rows, x=rows.x[:1]), fitted).y
+    features = feature_names(fitted.encodings) if fitted.encodings else rows.features
+    return dataclasses.replace(rows, x=x, y=y, features=features, levels=(), missing_values=())
+
+
+def blocks_of(rows: Rows) -> Iterator[Rows]:
+    """The rows, some at a time where they lie in a file."""
+    if not is_mapped(rows.x):
+        yield rows
+        return
+    for first in range(0, len(rows.y), BLOCK):
+        yield rows.take(torch.arange(first, min(first + BLOCK, len(rows.y))))
+        let_go()
 
 
 def recode(rows: Rows, encodings: tuple[Encoding, ...]) -> Tensor:

@@ -1,14 +1,16 @@
 """Fit, on training rows, what comes before a model: medians, levels of categories, means and scales."""
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 
+from perinvfl.core.mapped import is_mapped
 from perinvfl.data.encoding import LEAST_ROWS, Encoding, encode, feature_names
 from perinvfl.data.federation import Schema
-from perinvfl.data.own.fitted import Fitted, apply_fitted, category, indicators, recode, scale_of
+from perinvfl.data.own.fitted import Fitted, apply_in_blocks, blocks_of, category, indicators, recode, scale_of
 from perinvfl.data.own.rows import Rows
 from perinvfl.data.own.sums import fit_clients
 from perinvfl.errors import UserError
@@ -53,15 +55,14 @@ def fit_rows(
     elif rows.task == "regression" and asked.label_scale:
         fitted = dataclasses.replace(fitted, label_mean=asked.label_mean, label_scale=asked.label_scale)
     counts = count_encoded(rows, fitted.encodings) if table else {}
-    return apply_fitted(rows, fitted), fitted.schema(rows), counts
+    return apply_in_blocks(rows, fitted), fitted.schema(rows), counts
 
 
 def _fit(rows: Rows, training: Tensor, asked: Asked) -> Fitted:
     fitted = Fitted()
     if rows.x.ndim == 2:
         encodings = fit_encodings(rows, training)
-        used = encode(recode(rows, encodings)[training], encodings).double()
-        mean, scale = _statistics(used, indicators(encodings), asked)
+        mean, scale = _statistics(rows, training, encodings, asked)
         fitted = Fitted(encodings, tuple(mean.tolist()), tuple(scale.tolist()))
     if rows.task == "regression":
         label_mean, label_scale = float(rows.y[training].mean()), float(rows.y[training].std(correction=0)) or 1.0
@@ -112,25 +113,42 @@ def _median(values: Tensor) -> float:
     return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
-def _statistics(used: Tensor, indicator: Tensor, asked: Asked) -> tuple[Tensor, Tensor]:
-    """Mean and scale of each column: those given, or those of the rows [n, columns]."""
+def _statistics(rows: Rows, training: Tensor, encodings: tuple[Encoding, ...], asked: Asked) -> tuple[Tensor, Tensor]:
+    """Mean and scale of each column: those given, or those of the training rows."""
     if asked.mean:
-        if len(asked.mean) != used.shape[1]:
-            raise UserError(f"data.mean has {len(asked.mean)} entries for {used.shape[1]} features.")
+        if len(asked.mean) != len(feature_names(encodings)):
+            raise UserError(f"data.mean has {len(asked.mean)} entries for {len(feature_names(encodings))} features.")
         return torch.tensor(asked.mean, dtype=torch.float64), torch.tensor(asked.scale, dtype=torch.float64)
-    mean = used.mean(0)
-    return mean, scale_of(mean, used.std(0, correction=0), indicator)
+
+    def blocks() -> Iterator[Tensor]:  # [n, features]
+        place = 0
+        for block in blocks_of(rows):
+            chosen = training[place : place + len(block.y)]
+            place += len(block.y)
+            yield encode(recode(block, encodings)[chosen], encodings).double()
+
+    if not is_mapped(rows.x):
+        (used,) = blocks()
+        mean, deviation = used.mean(0), used.std(0, correction=0)
+    else:
+        count = int(training.sum())
+        mean = torch.stack([used.sum(0) for used in blocks()]).sum(0) / count
+        deviation = (torch.stack([(used - mean).square().sum(0) for used in blocks()]).sum(0) / count).sqrt()
+    return mean, scale_of(mean, deviation, indicators(encodings))
 
 
 def count_encoded(rows: Rows, encodings: tuple[Encoding, ...]) -> dict[str, Any]:
     """Of all rows that are used: values that were missing, levels by column, rows of other levels. {}: nothing was."""
-    raw = recode(rows, encodings)
-    missing = dict(zip((encoding.name for encoding in encodings), raw.isnan().sum(0).tolist(), strict=True))
-    other = {}
-    for place, encoding in enumerate(encodings):
-        if encoding.category:
-            known = torch.isin(raw[:, place], torch.tensor(encoding.codes, dtype=raw.dtype)) | raw[:, place].isnan()
-            other[encoding.name] = int((~known).sum())
+    gaps = torch.zeros(len(encodings), dtype=torch.int64)
+    other = {encoding.name: 0 for encoding in encodings if encoding.category}
+    for block in blocks_of(rows):
+        raw = recode(block, encodings)
+        gaps += raw.isnan().sum(0)
+        for place, encoding in enumerate(encodings):
+            if encoding.category:
+                known = torch.isin(raw[:, place], torch.tensor(encoding.codes, dtype=raw.dtype)) | raw[:, place].isnan()
+                other[encoding.name] += int((~known).sum())
+    missing = dict(zip((encoding.name for encoding in encodings), gaps.tolist(), strict=True))
     counts = {
         "missing": {name: count for name, count in missing.items() if count},
         "medians": {e.name: e.median for e in encodings if missing[e.name] and not e.category},

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from perinvfl.core.config import suggest
+from perinvfl.core.naming import shortened
 from perinvfl.data.encoding import Encoding
 from perinvfl.data.own import readers
 from perinvfl.data.own.readers import Column
@@ -40,7 +41,9 @@ def read_table(path: Path, encodings: Sequence[Encoding], id: str = "", gaps: bo
     cells = readers.table_cells(path, [*wanted, id])
     missing = [name for name in wanted if name not in cells.header]
     if missing:
-        raise UserError(f"{path} has no column {missing[0]}; the model takes {', '.join(wanted)}.")
+        raise UserError(
+            f"{path} has no column {shortened(missing[0])}; the model takes {shortened(', '.join(wanted), 2000)}."
+        )
     if id and id not in cells.header:
         raise UserError(f'{path} has no column "{id}" to be the id{suggest(id, cells.header)}')
     twice = [Fault("", name, "stands twice") for name in [*wanted, id] if cells.header.count(name) > 1]

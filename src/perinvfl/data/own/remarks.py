@@ -151,7 +151,7 @@ def _names_client(values: Values) -> str:
         return ""
     pairs = {(values.clients.of_row[row], values.texts[row]) for row in values.there}
     if len(pairs) == len({client for client, _ in pairs}):
-        return "is the same in all rows of a client, so it tells clients apart and nothing else; consider ignore"
+        return "is the same in all rows of a client, so it identifies the client and nothing else; consider ignore"
     return ""
 
 

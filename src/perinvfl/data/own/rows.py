@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from perinvfl.core.naming import name_of, shortened
+from perinvfl.core.naming import LONGEST_NAME, name_of, shortened
 from perinvfl.data.federation import Task
 from perinvfl.errors import UserError
 
@@ -38,6 +38,9 @@ class Fault:
         return f"{place}: {what}" if place else what
 
 
+IGNORE_IT = "; name it in ignore"  # the end of a fault that is gone when the column is
+
+
 class BadData(UserError):
     """Data that cannot be used as they are, with everything that is wrong."""
 
@@ -50,8 +53,9 @@ class BadData(UserError):
 
 def unusable_columns(error: BadData) -> dict[str, str]:
     """Columns to leave aside so that the rest can be used, and why; none where something else is wrong too."""
-    advice = "; name it in ignore"
-    names = {fault.column: fault.what.removesuffix(advice) for fault in error.faults if fault.what.endswith(advice)}
+    names = {
+        fault.column: fault.what.removesuffix(IGNORE_IT) for fault in error.faults if fault.what.endswith(IGNORE_IT)
+    }
     return names if len(names) == len(error.faults) else {}
 
 
@@ -168,6 +172,7 @@ def decide(
         if len(names) < 2 or (right is not None and len(names) != right):
             wanted = "two classes" if decided == "binary" else "at least two classes"
             faults.append(Fault("", label, f"holds {_counted_classes(names)}, and a {decided} task needs {wanted}"))
+    faults += _endless_names(found, known, {label: texts} if names else {})
     bad = set(found.faulty) | set(range(len(texts))) - set(known) | set(wrong)
     keep = torch.tensor([i for i in range(len(texts)) if i not in bad], dtype=torch.int64)
     clients, contexts = (in_order(names[i] for i in keep.tolist()) for names in (found.client, found.context))
@@ -186,6 +191,20 @@ def decide(
         missing_values=found.missing_values,
     )
     return (rows if len(keep) == len(texts) else rows.take(keep)), faults
+
+
+def _endless_names(found: Found, rows: list[int], classes: dict[str, list[str]]) -> list[Fault]:
+    """The first column, client, context and class whose name is too long for a table, a figure or a message."""
+    long = [name for name in found.features if len(name) > LONGEST_NAME]
+    faults = [
+        Fault("", name, f"its name has {len(name)} characters; at most {LONGEST_NAME} are allowed") for name in long[:1]
+    ]
+    for what, names in ({"client": found.client, "context": found.context} | classes).items():
+        odd = next((i for i in rows if len(names[i]) > LONGEST_NAME), None)
+        if odd is not None:
+            is_long = f"is named by a text of {len(names[odd])} characters; at most {LONGEST_NAME} are allowed"
+            faults.append(Fault(found.place(odd), "", f"its {what} {is_long}"))
+    return faults
 
 
 def _counted_classes(names: tuple[str, ...]) -> str:

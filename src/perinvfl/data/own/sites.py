@@ -5,43 +5,54 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from perinvfl.core.config import NumbersByName
 from perinvfl.core.hyper import check_bounds, hyper
 from perinvfl.data.federation import Federation, Task
 from perinvfl.data.own.division import Division, divide
-from perinvfl.data.own.files import FileSettings, Missing, file_federation, read_rows
+from perinvfl.data.own.files import FileSettings, file_federation, read_rows
 from perinvfl.data.own.fitted import Fitted
+from perinvfl.data.own.reading import Reading
 from perinvfl.data.own.rows import Rows
 from perinvfl.errors import UserError
 
 
 @dataclass(frozen=True)
-class SitesSettings(Division):
+class SitesSettings(Division, Reading):
     """What is the same at every site. The columns and the division of rows are for tables and folders of photographs;
     arrays bring their own tests."""
 
-    clients: int = hyper(2, "number of sites", symbol="N", least=1, most=10**5)
-    task: Task = hyper("binary", "what y is: binary, multiclass or regression")
-    outputs: int = hyper(1, "classes of a multiclass task, else 1", least=1)
-    spectrum: tuple[str, ...] = hyper((), "names of the test cases averaged in tables; none: all that sites have")
+    clients: int = hyper(
+        2,
+        "number of sites that take part, each with a model of its own; must be that of the deployment; the "
+        "default is two",
+        symbol="N",
+        least=1,
+        most=10**5,
+    )
+    task: Task = hyper(
+        "binary",
+        "what the label is, which the server cannot see for itself: binary (yes or no), multiclass (one of "
+        "several) or regression (a number)",
+    )
+    outputs: int = hyper(
+        1,
+        "number of classes of a multiclass task, which is the number of the model's outputs; 1 for the others",
+        least=1,
+    )
+    spectrum: tuple[str, ...] = hyper(
+        (),
+        "names of the test contexts over which tables average, where sites have more of them; empty takes all "
+        "that sites have",
+    )
 
-    label: str = hyper("label", "column of a site's table that is to be predicted")
-    client: str = hyper("", 'column that names the site, where its table has one; "" if it has none')
-    context: str = hyper("context", 'column that tells the contexts apart; "" if there is only one')
-    features: tuple[str, ...] = hyper((), "columns to predict from; none named: all the others")
-    ignore: tuple[str, ...] = hyper((), "columns to leave aside, such as a number or a name of a row")
-    categories: tuple[str, ...] = hyper(
-        (), "features that are categories although they are numbers, such as codes; text is one anyway", later=True
+    label: str = hyper("label", "column of each site's table to predict; must have the same name at all sites")
+    client: str = hyper(
+        "", 'column that names the site, where its table has one, so that it is not learned from; "" if it has none'
     )
-    missing: Missing = hyper(
-        "impute", "a missing feature: the median of training and a column that says so, or an error", later=True
+    classes: tuple[str | int, ...] = hyper(
+        (),
+        "names of the classes, in order; name all of them, since a site may not have a row of each; the "
+        "server cannot look at the data; needed for a multiclass task",
     )
-    missing_values: NumbersByName = hyper(
-        NumbersByName(), "numbers that stand for a missing value, by feature, such as {chol = 0}", later=True
-    )
-    classes: tuple[str | int, ...] = hyper((), "names of the classes, in order; none named: those in a site's file")
-    image_size: int = hyper(64, "photographs are fitted to a square of this many pixels a side", least=1, most=4096)
-    colour: bool = hyper(True, "photographs in colour, or in shades of grey")
 
     def check(self, where: str) -> None:
         check_bounds(self, where)

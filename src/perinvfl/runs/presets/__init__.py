@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from perinvfl.core.config import suggest
+from perinvfl.core.shipped import shipped
 from perinvfl.errors import UserError
 
 
@@ -25,6 +26,11 @@ def preset_file(name: str) -> Path:
     if name not in preset_names():
         raise UserError(f"--preset {name} is not known{suggest(name, preset_names())}")
     return Path(str(files(__name__) / f"{name}.toml"))
+
+
+def demo_file() -> Path:
+    """The experiment file of `perinvfl demo`."""
+    return shipped("experiments/demo.toml")
 
 
 def preset_line(name: str) -> str:

@@ -11,7 +11,7 @@ from perinvfl.data.own.readers.arrays import (
     read_safetensors,
     table_of,
 )
-from perinvfl.data.own.readers.columns import Column, level_names, names_of, numbers_in
+from perinvfl.data.own.readers.columns import ALL, Column, level_names, names_of, numbers_in
 from perinvfl.data.own.readers.frames import (
     TABLES_IN_MEMORY,
     as_column,
@@ -28,6 +28,7 @@ from perinvfl.data.own.rows import Columns, Found
 from perinvfl.errors import UserError
 
 __all__ = [
+    "ALL",
     "ARRAYS",
     "TABLES",
     "TABLES_IN_MEMORY",
@@ -49,11 +50,32 @@ __all__ = [
     "read_frame",
     "read_photo",
     "select",
+    "shard_files",
     "table_cells",
     "table_of",
     "whole_table",
     "why_no_frame",
 ]
+
+
+SHARDS = (".parquet", ".pq", ".npz")
+
+
+def shard_files(folder: Path) -> list[Path]:
+    """The shards in a folder, in a fixed order; none where it holds something else, such as photographs."""
+    if not folder.is_dir():
+        return []
+    files = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
+    shards = [path for path in files if path.suffix.lower() in SHARDS]
+    if not shards:
+        return []
+    if len(shards) < len(files):
+        other = next(path for path in files if path not in shards)
+        raise UserError(f"{folder} holds shards and {other.name}; a folder of shards holds nothing else.")
+    kinds = {".npz" if path.suffix.lower() == ".npz" else ".parquet" for path in shards}
+    if len(kinds) > 1:
+        raise UserError(f"{folder} holds Parquet tables and NumPy archives; all shards must be of one kind.")
+    return shards
 
 
 def read(path: Path, columns: Columns, image_size: int, colour: bool) -> Found:

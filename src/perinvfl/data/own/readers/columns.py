@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from perinvfl.core.naming import name_of
-from perinvfl.data.own.rows import MISSING, NAMELESS, Columns, Fault, in_order, number_of
+from perinvfl.data.own.rows import IGNORE_IT, MISSING, NAMELESS, Columns, Fault, in_order, number_of
 
 ALL = "all"  # the client or context of data that name none
 
@@ -84,7 +84,7 @@ def _category(name: str, column: Column, places: list[str], skip: set[int], role
     if len(levels) > MOST_LEVELS or unlike:
         what = f"holds {len(levels)} different texts in {len(there)} rows"
         example = f'("{there[0]}", "{next(cell for cell in there if cell != there[0])}", ...)'
-        wrong = [([], Fault("", name, f"{what} {example}, too many for a category; name it in ignore"))]
+        wrong = [([], Fault("", name, f"{what} {example}, too many for a category{IGNORE_IT}"))]
     place = {level: float(number) for number, level in enumerate(levels)}
     values = torch.tensor([place.get(cell, math.nan) for cell in cells], dtype=torch.float64)
     if not roles.gaps:

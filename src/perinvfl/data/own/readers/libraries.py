@@ -3,6 +3,7 @@
 import importlib
 from typing import Any
 
+from perinvfl.core.extras import how_to_install
 from perinvfl.errors import UserError
 
 
@@ -12,4 +13,4 @@ def need(module: str, extra: str, reason: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError:
         library = module.partition(".")[0]
-        raise UserError(f"{reason} needs {library}, which is not installed: pip install 'perinvfl[{extra}]'.") from None
+        raise UserError(f"{reason} needs {library}, which is not installed: {how_to_install(extra)}.") from None

@@ -1,0 +1,1 @@
+"""Batches of trials on many machines, on Ray; the only room that knows it. `connection` and `calls` import it."""

@@ -1,0 +1,39 @@
+"""What is asked of the models when a run is over, some clients at a time."""
+
+import torch
+from torch import Tensor
+
+from perinvfl.core.mapped import let_go
+from perinvfl.data.federation import Split
+from perinvfl.engine.simulation import CLIENT_CHUNK, Simulation
+
+TRAINING_SAMPLES = 2048  # of each client, evenly spaced, to see how well its own model fits them
+
+
+def predict_tests(simulation: Simulation) -> dict[str, dict[str, Tensor]]:
+    """{"personal" | "global": {test context: [T, n, M, outputs]}} what the models say about the tests."""
+    kinds = [kind for kind in ("personal", "global") if getattr(simulation.algorithms[0], f"has_{kind}")]
+    found: dict[str, dict[str, list[Tensor]]] = {kind: {name: [] for name in simulation.tests} for kind in kinds}
+    for ids in simulation.chunks(CLIENT_CHUNK):
+        tests = dict(zip(simulation.tests, simulation.tests_of(ids), strict=True))
+        for kind in kinds:
+            params = simulation.models_of(kind, ids)
+            inputs = {id(test.x): test.x for test in tests.values()}  # those that share them are predicted once
+            outputs = {key: simulation.executor.predict(params, x).cpu() for key, x in inputs.items()}
+            for name, test in tests.items():
+                found[kind][name].append(outputs[id(test.x)])
+    return {kind: {name: torch.cat(parts, 1) for name, parts in cases.items()} for kind, cases in found.items()}
+
+
+def training_scores(simulation: Simulation) -> Tensor:
+    """[T, n] how well the models that clients predict with do on (some of) what they were trained on."""
+    samples = simulation.data.y.shape[-1]
+    count = min(samples, TRAINING_SAMPLES)
+    places = torch.arange(count, device=simulation.device) * samples // count
+    kind = "personal" if simulation.algorithms[0].has_personal else "global"
+    columns = []
+    for ids in simulation.trained_clients.split(CLIENT_CHUNK, 1):
+        own = Split(*(part[:, ids[0]][:, :, places] for part in simulation.data))
+        columns.append(simulation.executor.measure(simulation.models_of(kind, ids), [own])[:, :, 0, 0].cpu())
+        let_go()
+    return torch.cat(columns, 1)

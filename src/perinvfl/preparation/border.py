@@ -1,0 +1,76 @@
+"""The border of images in the program of `recommended`: what it looks like is summed up, and read by every client."""
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from perinvfl.core.tree import Params
+from perinvfl.data.federation import Federation
+from perinvfl.data.images import AS_IT_IS
+from perinvfl.learning.border import RADIUS, border_numbers, border_statistics, find_reading, read_border
+from perinvfl.learning.slopes import zero_sums
+from perinvfl.preparation.inferred_contexts import bare
+from perinvfl.preparation.lens import in_lens, lens_noted
+from perinvfl.preparation.phases import Described, Notes, Predict
+from perinvfl.preparation.summing import sums_received
+
+LEVELS, WIDTH = 8, 0.5  # of how sure a border is of one of two classes: steps of its log-odds
+# What was done about the border, where it says much about the label: kept, as it says the same everywhere; discounted,
+# as it does not; or because the user said so.
+BORDERS = "kept", "discounted", "told"
+BORDER = "border"  # the name of the note: [1, M, targets] how likely the classes are by the border alone
+
+
+def has_border(data: Described) -> bool:
+    """Whether samples are images, and labels are classes."""
+    return len(data.shape) == 3 and data.task != "regression"
+
+
+def border_zeros(data: Described) -> Params:
+    numbers = border_numbers(data.shape[0]) if has_border(data) else 1
+    return zero_sums((numbers,), data.outputs if data.task == "multiclass" else 1, data.contexts)
+
+
+def border_view(radius: float, federation: Federation, notes: Notes) -> Federation:
+    """The numbers of the border in place of images, as they are without what was found before; else nothing.
+
+    radius: of the middle, where a user has said so; else 0.
+    """
+    data = federation.train
+    numbers = torch.zeros(*data.y.shape, 1)
+    if has_border(federation):
+        seen = in_lens(bare(federation), lens_noted(notes)).train.x
+        numbers = border_statistics(seen.flatten(0, 1), radius or RADIUS).unflatten(0, data.y.shape)
+    return dataclasses.replace(
+        bare(federation), train=data._replace(x=numbers.to(data.x.device)), augmentation=AS_IT_IS
+    )
+
+
+def note_border(radius: float, own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
+    if not has_border(own):
+        return notes
+    reading = find_reading(sums_received(border_zeros(own), predict, own.train.x[0]))
+    numbers, labels = border_view(radius, own, notes).train.x[0], (own.train.y[0], own.train.context[0])
+    return {**notes, BORDER: read_border(reading, numbers, *labels, own.classes)[None].float()}
+
+
+def border_answers(likely: Tensor) -> Tensor:
+    """[..., M] what the border says, from [..., M, targets]: the class it names; of two classes, how surely.
+
+    Of two classes, the first half of the `LEVELS` stands for 0 and the second half for 1.
+    """
+    if likely.shape[-1] > 1:
+        return likely.argmax(-1)
+    surely = torch.logit(likely[..., 0].double(), eps=1e-6) / WIDTH + LEVELS / 2
+    return surely.floor().clamp(0, LEVELS - 1).long()
+
+
+def border_classes(answers: Tensor, data: Described) -> Tensor:
+    """The class that each answer stands for."""
+    return answers // (LEVELS // 2) if data.task == "binary" else answers
+
+
+def levels(data: Described) -> int:
+    """How many different answers there may be; 0: as many as classes."""
+    return LEVELS if has_border(data) and data.task == "binary" else 0

@@ -1,0 +1,159 @@
+"""The package as users install it: the built wheel, in an environment of its own, used from an empty folder."""
+
+import json
+import os
+import site
+import subprocess
+import sys
+import venv
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+import perinvfl
+from perinvfl.results.finished import published_names
+from tests.commands import ROOT
+
+MOST_BYTES = 12_000_000  # 10 of them are the digits and garments
+SMALL = [f"--set={setting}" for setting in ("training.rounds=1", "training.batch_size=0", "data.train_per_client=100")]
+SMALL.append("--set=data.test_per_client=40")
+Call = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    line = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(line, cwd=ROOT, check=True, capture_output=True)
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Call:
+    """A program of an environment with the wheel, and with the libraries of this one; each call in one empty folder."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, symlinks=True)
+    python, here = folder / "bin/python", tmp_path_factory.mktemp("empty")
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check", "install"]
+    subprocess.run([*pip, "--quiet", "--no-deps", "--no-index", str(wheel)], check=True)
+    own = next(folder.glob("lib/python*/site-packages"))
+    # A path in a .pth file is searched last, and what lies there in .pth files itself, such as a checkout, is not read.
+    (own / "libraries.pth").write_text("\n".join(site.getsitepackages()) + "\n")
+    without = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "COLUMNS")}
+
+    def call(*words: object, program: str = "perinvfl") -> subprocess.CompletedProcess[str]:
+        line = [str(folder / "bin" / program), *map(str, words)]
+        env = {**without, "OMP_NUM_THREADS": "1"}
+        return subprocess.run(line, cwd=here, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+    return call
+
+
+def printed(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_what_is_in_the_wheel(wheel: Path) -> None:
+    assert wheel.name == f"perinvfl-{perinvfl.__version__}-py3-none-any.whl"
+    assert wheel.stat().st_size < MOST_BYTES
+    names = ZipFile(wheel).namelist()
+    folders = {name.partition("/")[0] for name in names}
+    assert folders == {"perinvfl", f"perinvfl-{perinvfl.__version__}.dist-info"}
+    tracked = subprocess.run(["git", "ls-files", "src"], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    assert {path.removeprefix("src/") for path in tracked} <= set(names)
+
+
+def test_it_is_the_wheel_that_answers(installed: Call) -> None:
+    code = "import perinvfl; print(perinvfl.__file__, perinvfl.__version__)"
+    file, version = printed(installed("-c", code, program="python")).split()
+    assert "site-packages/perinvfl" in file and str(ROOT) not in file
+    assert version == printed(installed("--version")).strip() == perinvfl.__version__
+
+
+ONE_PROCESS = """
+import contextlib, io, json, sys
+from perinvfl.cli import call
+
+answers = []
+for line in json.loads(sys.argv[1]):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = call(line)
+    answers.append([code, out.getvalue(), err.getvalue()])
+print(json.dumps(answers))
+"""
+
+
+def answers(installed: Call, lines: Sequence[Sequence[str]]) -> list[tuple[int, str, str]]:
+    """Several command lines in one process of the installed package: a process each would take twice the time."""
+    return [
+        tuple(answer)
+        for answer in json.loads(printed(installed("-c", ONE_PROCESS, json.dumps(lines), program="python")))
+    ]
+
+
+def test_every_published_table_is_shown(installed: Call) -> None:
+    options = (
+        ["beyond/rc_mnist", "--rule", "oracle"],
+        ["waterbird", "--score", "worst-group"],
+        ["rc_mnist", "--format", "json"],
+        ["worlds", "--full"],
+        ["heart_disease", "--score", "auroc", "--method", "FedAvg"],
+    )
+    lines = [["table", *words] for words in (*([name] for name in published_names()), *options)]
+    for line, (code, out, err) in zip(lines, answers(installed, lines), strict=True):
+        assert (code, err) == (0, ""), (line, err)
+        assert len(out.splitlines()) > 5, line
+
+
+REFUSED = {
+    "table nosuch": "nosuch is not a folder, nor a published table; those are ablation, beyond",
+    "table beyond --rule nosuch": "is not known; rules are",
+    "table beyond --rule leave-one-client-out": "hold nothing that it looks at; try",
+    "table rc_mnist --score balanced": "the table rc_mnist has accuracy",
+    "table rc_mnist --score auroc": "holds no predictions; it has accuracy",
+    "table rc_mnist --method IRM": "does not apply to rc_mnist",
+    "plot rc_mnist": "give their folder, which is results/rc_mnist",
+    "report rc_mnist": "give their folder, which is results/rc_mnist",
+}
+
+
+def test_what_a_finished_table_cannot_show_is_said_in_one_sentence(installed: Call) -> None:
+    given = answers(installed, [line.split() for line in REFUSED])
+    for (line, said), (code, _, err) in zip(REFUSED.items(), given, strict=True):
+        assert code == 2 and said in err and err.count("\n") == 1, (line, err)
+
+
+def test_the_demo_runs(installed: Call) -> None:
+    text = printed(installed("demo", *SMALL))
+    assert "Recommended" in text and "PerInvFL, paper" in text and text.endswith("Records: runs/demo\n")
+
+
+def test_presets_and_own_data_run(installed: Call) -> None:
+    short = ["--set", "training.rounds=2", "--set", "seeds=[0]"]
+    demo, preset, data, init, run, table = answers(
+        installed,
+        [
+            ["list", "demo"],
+            ["run", "--preset", "perinvfl-rc_mnist", *SMALL, "--set", "data.holdout=20"],
+            ["data", "heart_disease"],
+            ["init", "hospitals.csv"],
+            ["run", "hospitals.toml", *short, "--quiet"],
+            ["table", "runs/hospitals"],
+        ],
+    )
+    assert demo == (0, (ROOT / "experiments/demo.toml").read_text(encoding="utf-8"), "")
+    assert preset[0] == 0 and preset[1].endswith("Records: runs/perinvfl-rc_mnist\n")
+    assert data == (0, "hospitals.csv: 920 patients of 4 hospitals\n", "")
+    assert init[0] == 0 and "Next: perinvfl run hospitals.toml" in init[1]
+    assert run == (0, "", "") and "Recommended" in table[1]
+
+
+def test_the_python_example_of_the_readme_runs(installed: Call) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    example = text.partition("```python\n")[2].partition("```")[0]
+    assert "import perinvfl as pf" in example and "pf.start" in example
+    assert len(printed(installed("-W", "error", "-c", example, program="python")).splitlines()) >= 2

@@ -1,0 +1,99 @@
+"""`recommended` on images with a background: found by the border where it varies, left alone where it does not."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from perinvfl.algorithms.recommended import Recommended
+from perinvfl.core.seeding import generator
+from perinvfl.data.federation import Federation, Split
+from perinvfl.engine.program_run import ProgramRun
+from perinvfl.learning.training import Training
+from perinvfl.models import ModelSettings
+from perinvfl.preparation.program import program_of
+from perinvfl.preparation.settings import ContextSettings
+from perinvfl.runs.found_words import found_in_words
+
+SIDE, CLASSES = 12, 3
+VARIES, EQUAL, ABSENT = (0.95, 0.85, 0.75, 0.65), (0.85,) * 4, (0.5,) * 4
+
+
+def pictures(agree: tuple[float, ...], classes: int, samples: int = 300) -> Split:
+    """Shapes in the middle before smooth or rough backgrounds, equally bright, which agree with the class so often."""
+    source = generator(0, "pictures", *agree)
+    shapes = torch.randn(classes, 3, 6, 6, generator=generator(0, "shapes"))
+    y = torch.randint(classes, (len(agree), samples), generator=source)
+    same = torch.rand(y.shape, generator=source) < torch.tensor(agree)[:, None]
+    background = torch.where(same, y, (y + torch.randint(1, classes, y.shape, generator=source)) % classes)
+    x = torch.randn(*y.shape, 3, SIDE, SIDE, generator=source)
+    smooth = x.cumsum(-1).cumsum(-2) / SIDE
+    x = torch.where((background == 1)[..., None, None, None], smooth, x)
+    x = x + (background == 2)[..., None, None, None] * x.roll(1, -1)
+    x[..., 3:9, 3:9] = shapes[y] + torch.randn(*y.shape, 3, 6, 6, generator=source)
+    context = torch.zeros_like(y)
+    return Split(x, y.float() if classes == 2 else y, context)
+
+
+def federation_of(agree: tuple[float, ...], classes: int) -> Federation:
+    task: Any = "binary" if classes == 2 else "multiclass"
+    outputs = 1 if classes == 2 else classes
+    tests = {"broken": pictures((1 / classes,) * len(agree), classes, samples=20)}
+    return Federation("pictures", task, outputs, 1, pictures(agree, classes), tests, ("broken",))
+
+
+def run_of(
+    federations: dict[int, Federation], hide_middle: float = 0.0, executor: Any = "loop", rounds: int = 3
+) -> ProgramRun:
+    training = Training(rounds=rounds, executor=executor, device="cpu")
+    program = program_of(Recommended(), training, ContextSettings(hide_middle=hide_middle))
+    seeds = list(federations)
+    run = ProgramRun(program, [Recommended()] * len(seeds), federations, seeds, ModelSettings(hidden=(4,)))
+    for _ in range(rounds):
+        run.round()
+    return run
+
+
+def found_in(agree: tuple[float, ...], classes: int = 2, hide_middle: float = 0.0) -> dict[str, Any]:
+    return run_of({0: federation_of(agree, classes)}, hide_middle).facts(0)
+
+
+@pytest.mark.parametrize("classes", [2, CLASSES])
+def test_a_background_that_varies_between_clients_is_discounted(classes: int) -> None:
+    found = found_in(VARIES, classes)
+    assert found["shortcut"]["border"] == "discounted"
+    right = [row[0] for row in found["right"]]
+    assert right == sorted(right, reverse=True)
+    assert all(abs(share - agree) < 0.08 for share, agree in zip(right, VARIES, strict=True))
+    assert found_in_words(found).startswith("Answers by the border of the images alone change their meaning: they are")
+
+
+@pytest.mark.parametrize("classes", [2, CLASSES])
+def test_a_background_of_equal_strength_is_kept_and_told(classes: int) -> None:
+    found = found_in(EQUAL, classes)
+    assert found["shortcut"]["border"] == "kept" and "right" not in found
+    assert "set contexts.hide_middle" in found_in_words(found)
+
+
+@pytest.mark.parametrize("classes", [2, CLASSES])
+def test_a_background_that_tells_nothing_is_left_alone(classes: int) -> None:
+    found = found_in(ABSENT if classes == 2 else (1 / 3,) * 4, classes)
+    assert "border" not in found["shortcut"] and found["shortcut"]["reference"]["chosen"] == -1
+
+
+def test_a_user_can_say_that_the_border_is_a_shortcut() -> None:
+    found = found_in(EQUAL, hide_middle=0.7)
+    assert found["shortcut"]["border"] == "told" and "You said that the border" in found_in_words(found)
+    assert all(abs(row[0] - 0.85) < 0.08 for row in found["right"])
+
+
+@pytest.mark.parametrize("executor", ["loop", "vmap"])
+def test_seeds_that_discount_and_seeds_that_do_not_are_one_program(executor: str) -> None:
+    given = {0: federation_of(VARIES, 2), 1: federation_of(ABSENT, 2), 2: federation_of(VARIES, 2)}
+    together = run_of(given, executor=executor, rounds=6)
+    assert ["right" in together.facts(seed) for seed in given] == [True, False, True]
+    models = together.simulation.shared_model()
+    for place, (seed, federation) in enumerate(given.items()):
+        alone = run_of({seed: federation}, executor=executor, rounds=6).simulation.shared_model()
+        for name, leaf in alone.items():
+            torch.testing.assert_close(models[name][place], leaf[0], rtol=1e-4, atol=1e-5)

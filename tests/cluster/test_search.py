@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from perinvfl.runs.records import ARRIVING, find_runs
 from tests.commands import ROOT, called, command, environment, free_port, untimed
 
 TASKS = 8
+PATIENCE = 180.0  # seconds
 FILE = """
 name = "search"
 [data]
@@ -37,15 +39,26 @@ name = "fedavg"
 name = "mine:Mine"
 """
 OWN = """
+import time
 from dataclasses import dataclass
 
-from beside import TITLE
+from beside import HOLD, TITLE
 from perinvfl.algorithms import FedAvg
 
 
 @dataclass(frozen=True)
 class Mine(FedAvg):
     title = TITLE
+
+    def broadcast(self, server, clients):
+        while HOLD.exists():  # a node that is at work when it is killed, however slow or fast the machine is
+            time.sleep(0.05)
+        return super().broadcast(server, clients)
+"""
+BESIDE = """
+from pathlib import Path
+
+HOLD, TITLE = Path({hold!r}), "Mine"
 """
 
 
@@ -90,14 +103,19 @@ class Searched:
     said: list[dict[str, Any]]  # what the second one said, line by line
 
 
-def lines_until(process: "subprocess.Popen[str]", words: str) -> str:
-    """What a process prints up to a line with these words."""
+def lines_until(process: "subprocess.Popen[str]", *words: str) -> str:
+    """What a process prints up to a line with all of these words; a process that never says them is ended."""
     assert process.stdout is not None
     said = ""
-    for line in process.stdout:
-        said += line
-        if words in line:
-            return said
+    too_late = threading.Timer(PATIENCE, process.kill)
+    too_late.start()
+    try:
+        for line in process.stdout:
+            said += line
+            if all(word in line for word in words):
+                return said
+    finally:
+        too_late.cancel()
     raise AssertionError(f"it ended without {words}:\n{said}")
 
 
@@ -105,7 +123,8 @@ def lines_until(process: "subprocess.Popen[str]", words: str) -> str:
 def searched(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Searched:
     folder = tmp_path_factory.mktemp("searched")
     subprocess.run([sys.executable, ROOT / "examples/make_sites.py", folder / "sites.csv"], check=True)
-    for name, text in {"search.toml": FILE, "mine.py": OWN, "beside.py": 'TITLE = "Mine"'}.items():
+    hold = folder / "hold"
+    for name, text in {"search.toml": FILE, "mine.py": OWN, "beside.py": BESIDE.format(hold=str(hold))}.items():
         (folder / name).write_text(text)
     asked = "sweep", folder / "search.toml", "--trials", TASKS // 2
     alone = called(*asked, "--quiet", "--out", folder / "alone")
@@ -116,12 +135,15 @@ def searched(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Sear
     first.send_signal(signal.SIGKILL)
     killed += first.communicate(timeout=60)[0]
 
+    hold.touch()
     second = cluster.command(*asked, "--json", "--out", folder / "many")
     said = lines_until(second, '"event":"tasks"')
     (folder / "sites.csv").rename(folder / "elsewhere.csv")  # the nodes have no such file
     (folder / "beside.py").rename(folder / "elsewhere.py")
-    said += lines_until(second, '"at_work":2')
+    for _node in range(2):
+        said += lines_until(second, '"event":"start"', '"label":"Mine')
     cluster.kill(0)
+    hold.unlink()
     said += second.communicate(timeout=120)[0]
     assert second.returncode == 0, said
     return Searched(folder, killed, [json.loads(line) for line in said.splitlines()])

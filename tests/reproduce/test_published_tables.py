@@ -12,6 +12,7 @@ from perinvfl.plots.figure_data import look_at, spectrum_values
 from perinvfl.results.paper import as_published
 from perinvfl.results.selection import RULES
 from perinvfl.results.table import published_table
+from perinvfl.runs.records import pack
 from tests.reproduce.tables import RESULTS, Made, published
 
 
@@ -43,13 +44,27 @@ def test_the_table_of_each_rule(rule: str, made: Made, capsys: pytest.CaptureFix
 
 
 def test_the_committed_tables_are_there() -> None:
-    for name, settings, seeds in (("rc_mnist", 48, 5), ("rc_fmnist", 48, 5), ("waterbird", 16, 3)):
+    of_the_paper = [("rc_mnist", 12, 48, 5), ("rc_fmnist", 12, 48, 5), ("waterbird", 12, 16, 3)]
+    for name, methods, settings, seeds in (*of_the_paper, ("more/rc_mnist", 13, 48, 5), ("more/rc_fmnist", 13, 48, 5)):
         records = published(RESULTS / name)
-        assert len(records.search) == 12 * settings
+        assert len(records.search) == methods * settings
         for rule in ("source", "leave-one-client-out", "oracle"):
             for method, choice in records.choices(rule).items():
                 assert len(records.runs_of(method, choice.setting)) == seeds
                 assert len(records.runs_of(method, choice.last_setting)) == seeds
+
+
+def test_a_chosen_setting_without_fresh_runs_is_one_sentence(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    setting = made.records.choices("source")["PerInvFL"].setting
+    fewer = [run for run in made.records.chosen if (run.method, run.setting) != ("PerInvFL", setting)]
+    for file in ("search.jsonl.xz", "left_out.jsonl.xz"):
+        (tmp_path / file).symlink_to(made.folder / "out" / file)
+    pack(fewer, tmp_path / "chosen.jsonl.xz")
+    assert call(["table", str(tmp_path), "--rule", "source"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"PerInvFL: setting {setting} of the search is chosen, and has no runs with fresh seeds yet" in said
 
 
 def test_photographs_by_the_oracle_perinvfl_is_above_every_baseline_of_the_paper() -> None:

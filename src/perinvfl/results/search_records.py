@@ -105,8 +105,14 @@ class SearchRecords:
         return taken
 
     def runs_of(self, method: str, setting: int) -> list[Run]:
-        """The fresh runs of one setting of a method."""
-        return [run for run in self.chosen if _key(run) == (method, setting)]
+        """The fresh runs of one setting of a method; an error where there are none, as while they are being made."""
+        runs = [run for run in self.chosen if _key(run) == (method, setting)]
+        if not runs:
+            raise UserError(
+                f"{method}: setting {setting} of the search is chosen, and has no runs with fresh seeds yet; "
+                "`python -m perinvfl.reproduce` makes them."
+            )
+        return runs
 
     def taken(self, rule_name: str, to_the_end: bool = False) -> list[Run]:
         """The fresh runs of the setting that a rule takes of each method, up to the round it takes or to the end."""

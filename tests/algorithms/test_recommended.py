@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from perinvfl.algorithms.messages import ServerState
+from perinvfl.algorithms.messages import Combined, ServerState
 from perinvfl.algorithms.recommended import PERSONAL_STEP, SHARED_PART, STEP, Recommended, size_of
 from perinvfl.core.tree import Params
 from perinvfl.data.benchmarks.random import random_federation
@@ -140,9 +140,29 @@ def test_a_simulation_survives_a_model_that_is_not_finite(executor: str) -> None
 def test_a_longer_run_takes_smaller_steps_and_so_as_long_a_way() -> None:
     short, long = Recommended().over(100), Recommended().over(400)
     assert long.server_learning_rate == short.server_learning_rate / 4
-    assert dataclasses.replace(Recommended().over(50), cooling=0, personal_after=0) == dataclasses.replace(
-        short, cooling=0, personal_after=0
-    )
+    by_rounds = {"cooling": 0, "personal_after": 0, "average_after": 0}
+    assert dataclasses.replace(Recommended().over(50), **by_rounds) == dataclasses.replace(short, **by_rounds)  # type: ignore[arg-type]
+
+
+def test_of_convolutions_nu_becomes_the_mean_of_its_way_when_theta_sets_out() -> None:
+    rounds, settled, over = 12, 2, 9
+    algorithm, generator = Recommended().over(rounds), torch.Generator().manual_seed(0)
+    state = algorithm.init_server({"0.weight": torch.randn(2, 2, 3, 3), "1.weight": torch.randn(1, 2)}, 2)
+    way: list[Params] = []
+    for round in range(1, rounds + 1):
+        update = {name: torch.randn(leaf.shape, generator=generator) for name, leaf in state.params.items()}
+        plain = algorithm.server(state, update, torch.zeros(2), torch.arange(2))
+        state = algorithm.server_round(state, Combined(update), torch.zeros(2), torch.arange(2))
+        way += [plain.params] if settled < round <= over else []
+        for name, leaf in state.params.items():
+            mean = torch.stack([nu[name] for nu in way]).mean(0) if way else plain.params[name]
+            torch.testing.assert_close(state.in_use[name], mean)
+            torch.testing.assert_close(leaf, mean if round >= over else plain.params[name])
+    assert len(way) == over - settled
+
+
+def test_without_convolutions_there_is_no_mean() -> None:
+    assert started()[1].average == {}
 
 
 def test_units_that_only_pad_a_layer_do_not_count() -> None:

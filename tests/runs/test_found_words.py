@@ -46,3 +46,10 @@ def test_facts_print_as_words() -> None:
 
 def test_what_cannot_be_told_is_said() -> None:
     assert "cannot be found" in found_in_words({"shortcut": NOTHING}) and not found_in_words({})
+
+
+@pytest.mark.parametrize("border", ["discounted", "told"])
+def test_exchanged_borders_are_told(border: str) -> None:
+    shortcut = {"varies_between": None, "left_out": [], "directions": [], "kept": False, "border": border}
+    said = found_in_words({"shortcut": shortcut, "right": [[0.9], [0.8]]})
+    assert said.endswith("is discounted. In training every image gets the border of another one.")

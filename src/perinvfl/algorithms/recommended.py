@@ -3,6 +3,7 @@
 What is done about a shortcut is decided before the first round (`preparation.recommended`). Every step moves the
 weights by about the same share of their own size, so that neither the scale of the data nor the width of the network
 needs another step size; steps cool along half a cosine. θ_i sets out from ν when three quarters of the rounds are over.
+Where the model has convolutions, ν is then the mean of its way.
 """
 
 import dataclasses
@@ -26,6 +27,7 @@ USUAL_ROUNDS = 100  # in a longer run steps are smaller, so that the way is as l
 EARLY_ROUNDS, LATER_SCALE = 50, 100.0
 SOUND = "sound."  # the beginning of names in the server's memory: the last model whose update was finite
 SHARED_PART = 0.75  # of the rounds, before θ_i sets out
+SETTLED = 1 / 6  # of the rounds, after which the mean of ν begins, where the model has convolutions
 SQUARED_NORM, MOST_SQUARED_NORM = 1.0, 0.01  # the weight of ‖params‖²: this over a client's samples, and at most that
 
 
@@ -47,6 +49,7 @@ class Recommended(PerInvFL):
             beta=0.1,
             cooling=rounds,
             personal_after=int(SHARED_PART * rounds),
+            average_after=max(1, int(SETTLED * rounds)),
             server_learning_rate=STEP * min(1.0, USUAL_ROUNDS / rounds),
             personal_learning_rate=PERSONAL_STEP * min(1.0, USUAL_ROUNDS / rounds),
         )
@@ -78,6 +81,8 @@ class Recommended(PerInvFL):
 
     def init_server(self, params: Params, clients: int) -> ServerState:
         state = super().init_server(params, clients)
+        if not has_convolutions(params):
+            state = state._replace(average={})
         kept = {"share": state.round + 1} | {SOUND + name: leaf.clone() for name, leaf in params.items()}
         return state._replace(moments=state.moments._replace(steps={**state.moments.steps, **kept}))
 
@@ -93,6 +98,16 @@ class Recommended(PerInvFL):
         steps |= {SOUND + name: leaf for name, leaf in sound.items()}
         params = tree.map(lambda now, before: torch.where(fine, now, before), new.params, sound)
         return new._replace(params=params, moments=moments._replace(steps=steps))
+
+    # Convolutions learn a few pictures by heart, and no weight of the squared norm holds them back. The mean of ν over
+    # its way (Cha et al. 2021) stands in for the choice of a round to stop at; θ_i sets out from that mean.
+
+    def averaged(self, before: ServerState, now: ServerState) -> ServerState:
+        if not before.average:
+            return now
+        now = super().averaged(before, now)
+        over = now.round >= self.personal_after
+        return now._replace(params=tree.map(lambda mean, nu: torch.where(over, mean, nu), now.average, now.params))
 
     def loss_scale(self, round: Number) -> Number:
         """What the squared norm and the pull towards ν are divided by: they count while models find their way."""
@@ -142,9 +157,13 @@ def squared_norm_weight(params: Params, context: Tensor) -> Number:
 
     Convolutions come before a norm that undoes their scale, and small weights would mean nothing to them.
     """
-    if any(leaf.ndim > 3 for leaf in params.values()):
+    if has_convolutions(params):
         return 0.0
     return (SQUARED_NORM / (context >= 0).sum().clamp(min=1)).clamp(max=MOST_SQUARED_NORM)
+
+
+def has_convolutions(params: Params) -> bool:
+    return any(leaf.ndim > 3 for leaf in params.values())
 
 
 def size_of(params: Params) -> Tensor:

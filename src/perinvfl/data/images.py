@@ -61,6 +61,14 @@ def without_middle(images: Tensor, radius: float) -> Tensor:
     return _blend(middle.to(images.device), paint.to(images.device), images)
 
 
+def with_borders_exchanged(images: Tensor, order: Tensor, radius: float) -> Tensor:
+    """[M, C, H, W] the middle of each image, and around it the border of the image in its place of `order`."""
+    middle = in_middle(torch.tensor([radius]), images.shape[-2], images.shape[-1])[0].to(images.device)
+    return torch.cat(
+        [_blend(middle, part, images[at]) for part, at in zip(images.split(256), order.split(256), strict=True)]
+    )
+
+
 def in_middle(radius: Tensor, height: int, width: int) -> Tensor:
     """[B, H, W] 1 within so many halves of a side of the middle, 0 outside, with a soft edge."""
     down, right = (

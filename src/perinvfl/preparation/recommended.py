@@ -37,6 +37,7 @@ from perinvfl.preparation.border import (
     border_classes,
     border_view,
     border_zeros,
+    borders_exchanged,
     has_border,
     levels,
     note_border,
@@ -87,9 +88,11 @@ def recommended_program(algorithm: Recommended, training: Training, settings: Co
         ),
     ]
     if settings.align != "nothing":
-        pilot = Phase("pilot", reference(), learning, _pilot_view, partial(_note_view, settings.align))
+        pilot = Phase(
+            "pilot", reference(), learning, partial(_pilot_view, hidden), partial(_note_view, hidden, settings.align)
+        )
         phases.append(dataclasses.replace(pilot, first_alone=True))
-    main = Phase("main", algorithm, training, _main_view)
+    main = Phase("main", algorithm, training, partial(_main_view, hidden))
     return Program(tuple(phases), main, facts_found, PADDING, own_preparation=True)
 
 
@@ -289,15 +292,15 @@ def _shares(own: Federation, right: Tensor) -> Tensor:
 # The pilot and the last phase ----------------------------------------------------------------------------------------
 
 
-def _pilot_view(federation: Federation, notes: Notes) -> Federation:
-    seen = _main_view(federation, notes)
+def _pilot_view(hidden: float, federation: Federation, notes: Notes) -> Federation:
+    seen = _main_view(hidden, federation, notes)
     augmentation = dataclasses.replace(seen.augmentation, middle=())
     return bare(dataclasses.replace(seen, augmentation=augmentation))
 
 
-def _note_view(align: Symmetry, own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
+def _note_view(hidden: float, align: Symmetry, own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
     """The view in which the model of the first client fits this client's images best; the first keeps its own."""
-    seen = _main_view(own, notes)
+    seen = _main_view(hidden, own, notes)
     data = Split(*(part[0] for part in seen.train))
     labels = data.y, data.context
     offset = known(*labels, seen.split == "discount", seen.even_classes, seen.classes, seen.answers).offset(*labels)
@@ -305,7 +308,9 @@ def _note_view(align: Symmetry, own: Federation, notes: Notes, client: int, pred
     return {**notes, VIEW: torch.tensor([best])}
 
 
-def _main_view(federation: Federation, notes: Notes) -> Federation:
+def _main_view(hidden: float, federation: Federation, notes: Notes) -> Federation:
+    if BY_BORDER in notes and BORDERS[int(notes[BY_BORDER][0])] != "kept":
+        federation = dataclasses.replace(federation, train=borders_exchanged(hidden, federation.train))
     seen = in_lens(in_views(federation, views_noted(notes)), lens_noted(notes))
     # Where data are scored by class and context, a rare class counts as much as a common one.
     seen = dataclasses.replace(seen, even_classes=bool(federation.groups) and federation.task == "binary")

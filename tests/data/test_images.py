@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from perinvfl.data.benchmarks.bird_settings import BirdSettings
-from perinvfl.data.images import EDGE, GREY, RADII, Augmentation, augmented, in_middle, without_middle
+from perinvfl.data.images import EDGE, GREY, RADII, Augmentation, augmented, for_all, in_middle, without_middle
 from perinvfl.errors import UserError
 
 
@@ -45,6 +45,17 @@ def test_an_image_keeps_its_middle_and_takes_the_border_of_the_one_before_it(kin
         share = in_middle(torch.tensor([radius]), 8, 8)[0].double()
         mixed = share * alone[k] + (1 - share) * alone[k - 1]
         torch.testing.assert_close(shown[k].double(), mixed, rtol=0, atol=0.501 if kind == torch.uint8 else 1e-3)
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.float32])
+def test_views_of_the_first_radius_may_keep_all_of_the_image(kind: torch.dtype) -> None:
+    images = torch.randint(0, 256, (4, 3, 8, 8)).to(kind)
+    some, all_ = (Augmentation(flip=True, middle=(0.5, 0.5), some_whole=whole) for whole in (True, False))
+    assert for_all([Augmentation(flip=True), some]) == some and some.views == all_.views
+    places, view = torch.arange(4), torch.tensor([0, 1, 2 * 3, 2 * 15 + 1])
+    shown = augmented(images, places, view, some)
+    assert torch.equal(shown[:2], augmented(images, places, view % 2, Augmentation(flip=True))[:2])
+    assert torch.equal(shown[2:], augmented(images, places, view, all_)[2:])
 
 
 def test_what_lies_in_the_middle_cannot_be_seen_without_it() -> None:

@@ -184,6 +184,23 @@ def test_a_deployed_run_is_the_simulators_to_the_bit(
     assert_same(trial, rounds, tmp_path, simulated)
 
 
+def test_a_deployed_run_exchanges_borders_and_averages_as_the_simulator_does(tmp_path: Path) -> None:
+    pictures = {**DATA["birds"], "train_per_client": 40, "birds": 70, "backgrounds": 110, "flip": True}
+    table = {
+        "seeds": [3],
+        "data": pictures,
+        "contexts": {"hide_middle": 0.7},
+        "model": MODELS["resnet group"],
+        "training": {"rounds": 4, "evaluate_every": 2, "executor": "loop", "device": "cpu", "batch_size": 6},
+        "algorithm": {"name": "recommended"},
+    }
+    trial = build_experiment(table).trials[0]
+    simulated = simulate(trial, tmp_path)
+    assert_same(trial, deploy(trial, tmp_path), tmp_path, simulated)
+    runs = [read_run(record.parent) for record in tmp_path.rglob("events.jsonl")]
+    assert runs and all(run is not None and run.found["shortcut"]["borders_exchanged"] for run in runs)
+
+
 def test_the_cases_hold_every_pair() -> None:
     for a in CHOICES:
         for b in CHOICES:

@@ -1,6 +1,6 @@
 """`recommended` on images with a background: found by the border where it varies, left alone where it does not."""
 
-import math
+import dataclasses
 from typing import Any
 
 import pytest
@@ -9,10 +9,11 @@ import torch
 from perinvfl.algorithms.recommended import Recommended
 from perinvfl.core.seeding import generator
 from perinvfl.data.federation import Federation, Split
+from perinvfl.data.images import AS_IT_IS, Augmentation
 from perinvfl.engine.program_run import ProgramRun
+from perinvfl.learning.border import RADIUS
 from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings
-from perinvfl.preparation.border import borders_exchanged
 from perinvfl.preparation.program import program_of
 from perinvfl.preparation.settings import ContextSettings
 from perinvfl.runs.found_words import found_in_words
@@ -45,9 +46,13 @@ def federation_of(agree: tuple[float, ...], classes: int) -> Federation:
 
 
 def run_of(
-    federations: dict[int, Federation], hide_middle: float = 0.0, executor: Any = "loop", rounds: int = 3
+    federations: dict[int, Federation],
+    hide_middle: float = 0.0,
+    executor: Any = "loop",
+    rounds: int = 3,
+    batch: int = 0,
 ) -> ProgramRun:
-    training = Training(rounds=rounds, executor=executor, device="cpu")
+    training = Training(rounds=rounds, executor=executor, device="cpu", batch_size=batch)
     program = program_of(Recommended(), training, ContextSettings(hide_middle=hide_middle))
     seeds = list(federations)
     run = ProgramRun(program, [Recommended()] * len(seeds), federations, seeds, ModelSettings(hidden=(4,)))
@@ -89,46 +94,25 @@ def test_a_user_can_say_that_the_border_is_a_shortcut() -> None:
     assert all(abs(row[0] - 0.85) < 0.08 for row in found["right"])
 
 
+@pytest.mark.parametrize("batch", [0, 16])
 @pytest.mark.parametrize("executor", ["loop", "vmap"])
-def test_seeds_that_discount_and_seeds_that_do_not_are_one_program(executor: str) -> None:
-    given = {0: federation_of(VARIES, 2), 1: federation_of(ABSENT, 2), 2: federation_of(VARIES, 2)}
-    together = run_of(given, executor=executor, rounds=6)
-    assert ["right" in together.facts(seed) for seed in given] == [True, False, True]
+def test_seeds_that_discount_and_seeds_that_do_not_are_one_program(executor: str, batch: int) -> None:
+    given = {0: federation_of(ABSENT, 2), 1: federation_of(VARIES, 2), 2: federation_of(ABSENT, 2)}
+    together = run_of(given, executor=executor, rounds=6, batch=batch)
+    assert ["right" in together.facts(seed) for seed in given] == [False, True, False]
     models = together.simulation.shared_model()
     for place, (seed, federation) in enumerate(given.items()):
-        alone = run_of({seed: federation}, executor=executor, rounds=6).simulation.shared_model()
+        alone = run_of({seed: federation}, executor=executor, rounds=6, batch=batch).simulation.shared_model()
         for name, leaf in alone.items():
             torch.testing.assert_close(models[name][place], leaf[0], rtol=1e-4, atol=1e-5)
 
 
-def test_a_border_that_is_discounted_is_exchanged_and_one_that_is_kept_stays() -> None:
-    federation = federation_of(VARIES, 2)
-    run = run_of({0: federation, 1: federation_of(EQUAL, 2)})
-    kept = run.seen(1).train.x
-    assert torch.equal(kept, run.federations[1].train.x)
-    seen, x = run.seen(0).train.x, federation.train.x
-    torch.testing.assert_close(seen[..., 4:8, 4:8], x[..., 4:8, 4:8], rtol=1e-4, atol=1e-4)  # of middles nothing goes
-    assert float((seen[..., 0, 0] == x[..., 0, 0]).float().mean()) < 0.05
-    for client in range(4):  # corners go from image to image, and none is lost
-        torch.testing.assert_close(seen[client, :, 0, 0, 0].sort().values, x[client, :, 0, 0, 0].sort().values)
-    assert torch.equal(run.seen(0).train.y, federation.train.y)
-    assert torch.equal(run.seen(0).tests["broken"].x, federation.tests["broken"].x)
-
-
-def test_borders_are_exchanged_among_the_samples_of_a_client_as_one_by_one() -> None:
-    data = pictures(VARIES, 2, samples=7)
-    padded = data._replace(context=torch.where(torch.arange(7) < 5, 0, -1).expand(4, 7).clone())
-    exchanged = borders_exchanged(0.6, padded).x
-    order = torch.randperm(5, generator=torch.Generator().manual_seed(0)).tolist()
-    for client in range(4):
-        assert torch.equal(exchanged[client, 5:], data.x[client, 5:])
-        for sample in range(5):
-            own, other = data.x[client, sample], data.x[client, order[sample]]
-            for row in range(SIDE):
-                for column in range(SIDE):
-                    down, right = ((at + 0.5) * 2 / SIDE - 1 for at in (row, column))
-                    share = 1 / (1 + math.exp(((down**2 + right**2) ** 0.5 - 0.6) / 0.03))
-                    expected = share * own[:, row, column] + (1 - share) * other[:, row, column]
-                    torch.testing.assert_close(exchanged[client, sample, :, row, column], expected)
-    site = Split(*(part[1:2, :5] for part in padded))  # a site has no padding, and takes the same order
-    assert torch.equal(borders_exchanged(0.6, site).x[0], exchanged[1, :5])
+def test_borders_that_are_discounted_are_exchanged_where_there_are_batches() -> None:
+    federations = {0: federation_of(VARIES, 2), 1: federation_of(EQUAL, 2)}
+    run, whole = run_of(federations, batch=16), run_of(federations)
+    assert run.seen(0).augmentation == Augmentation(middle=(RADIUS, RADIUS), some_whole=True)
+    assert run.seen(1).augmentation == whole.seen(0).augmentation == whole.seen(1).augmentation == AS_IT_IS
+    assert run.facts(0)["shortcut"]["borders_exchanged"]
+    assert "borders_exchanged" not in run.facts(1)["shortcut"] | whole.facts(0)["shortcut"]
+    asked = dataclasses.replace(federations[0], augmentation=Augmentation(middle=(0.3, 0.5)))
+    assert run_of({0: asked}, batch=16).seen(0).augmentation == asked.augmentation  # a user's own choice stays

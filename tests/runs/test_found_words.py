@@ -50,6 +50,8 @@ def test_what_cannot_be_told_is_said() -> None:
 
 @pytest.mark.parametrize("border", ["discounted", "told"])
 def test_exchanged_borders_are_told(border: str) -> None:
-    shortcut = {"varies_between": None, "left_out": [], "directions": [], "kept": False, "border": border}
-    said = found_in_words({"shortcut": shortcut, "right": [[0.9], [0.8]]})
-    assert said.endswith("is discounted. In training every image gets the border of another one.")
+    shortcut = {**NOTHING, "border": border}
+    right = {"right": [[0.9], [0.8]]}
+    assert found_in_words({"shortcut": shortcut, **right}).endswith("is discounted.")
+    said = found_in_words({"shortcut": {**shortcut, "borders_exchanged": True}, **right})
+    assert said.endswith("is discounted. In training, images exchange their borders.")

@@ -1,11 +1,13 @@
 """Random views of training images, made on the device from one number per sample; and images without their middle."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 RADII = 16  # different middles between the least and the most
+WHOLE = 2.0  # a radius that keeps all of an image
 EDGE = 0.03  # how soft the edge of a middle is, in halves of a side
 GREY = 115  # what stands for a middle that is not shown: between black and white, as photographs are on average
 
@@ -15,6 +17,7 @@ class Augmentation:
     flip: bool = False  # mirrored or not
     crop: int = 0  # shifted by at most so many pixels each way, what is missing mirrored from within
     middle: tuple[float, ...] = ()  # least and most radius of what is kept; around it, another image of the batch
+    some_whole: bool = False  # views with the first of the radii keep all of the image
 
     @property
     def views(self) -> int:
@@ -27,11 +30,17 @@ class Augmentation:
 
     def radius(self, view: Tensor) -> Tensor:
         """[B] in halves of a side."""
-        least, most = self.middle
-        return least + (most - least) * (view // self._placed + 0.5) / RADII
+        (least, most), number = self.middle, view // self._placed
+        radius = least + (most - least) * (number + 0.5) / RADII
+        return torch.where(number == 0, WHOLE, radius) if self.some_whole else radius
 
 
 AS_IT_IS = Augmentation()
+
+
+def for_all(augmentations: Sequence[Augmentation]) -> Augmentation:
+    """One that shows every view of each of these, which differ at most in whether they exchange some borders."""
+    return max(augmentations, key=lambda augmentation: augmentation.views)
 
 
 def augmented(images: Tensor, places: Tensor, view: Tensor, augmentation: Augmentation) -> Tensor:
@@ -59,14 +68,6 @@ def without_middle(images: Tensor, radius: float) -> Tensor:
     middle = in_middle(torch.tensor([radius]), images.shape[-2], images.shape[-1])[0]
     paint = torch.full((), GREY if images.dtype == torch.uint8 else 0, dtype=images.dtype)
     return _blend(middle.to(images.device), paint.to(images.device), images)
-
-
-def with_borders_exchanged(images: Tensor, order: Tensor, radius: float) -> Tensor:
-    """[M, C, H, W] the middle of each image, and around it the border of the image in its place of `order`."""
-    middle = in_middle(torch.tensor([radius]), images.shape[-2], images.shape[-1])[0].to(images.device)
-    return torch.cat(
-        [_blend(middle, part, images[at]) for part, at in zip(images.split(256), order.split(256), strict=True)]
-    )
 
 
 def in_middle(radius: Tensor, height: int, width: int) -> Tensor:

@@ -9,6 +9,7 @@
 torch.Size([1, 3])
 """
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from perinvfl.core.mapped import let_go
 from perinvfl.core.seeding import generator
 from perinvfl.core.tree import Params
 from perinvfl.data.federation import Federation, Split
+from perinvfl.data.images import for_all
 from perinvfl.engine import draws
 from perinvfl.engine.batched import Batched, Unrolled
 from perinvfl.engine.cuda_graph import RecordedRound
@@ -54,6 +56,7 @@ class Simulation:
         largest = max(int(federation.sizes.max()) for federation in federations)
         check_batch_size(training, training.batch_size <= largest)
         self.algorithms, self.training, self.seeds, self.federation = algorithms, training, seeds, federations[0]
+        self.augmentations = [federation.augmentation for federation in federations]
         self.device = pick_device(training.device)
         self.trials, self.clients = len(algorithms), self.federation.clients
         self.everyone = torch.arange(self.clients, device=self.device).expand(self.trials, -1)  # [T, N]
@@ -96,7 +99,8 @@ class Simulation:
         unrolled = not batched and self.device.type == "cuda" and not self.training.compile
         sizes = {size for federation in federations for size in federation.sizes.unique().tolist()}
         padded = (batched or unrolled) and len(sizes) > 1
-        self.problem = build_problem(self.federation, self.training, self.model, batched, padded)
+        shown = dataclasses.replace(self.federation, augmentation=for_all([f.augmentation for f in federations]))
+        self.problem = build_problem(shown, self.training, self.model, batched, padded)
         if batched or unrolled:
             kind = Unrolled if unrolled else Batched
             return kind(self.algorithms, self.problem, self.clients, self.device)
@@ -245,9 +249,8 @@ class Simulation:
                 if (seed, i) not in drawn:
                     size = int(self.sizes[t, i])
                     stride = self.data.y.shape[-1] if isinstance(self.executor, Batched) else size
-                    drawn[seed, i] = draws.sample_indices(
-                        seed, i, round, purpose, size, shape, self.federation.augmentation, stride
-                    )
+                    views = self.augmentations[t % len(self.augmentations)]
+                    drawn[seed, i] = draws.sample_indices(seed, i, round, purpose, size, shape, views, stride)
         rows = [drawn[seed, i] for t, seed in enumerate(self.seeds) for i in ids[t].tolist()]
         return torch.stack(rows).unflatten(0, (self.trials, -1)).to(self.device)
 

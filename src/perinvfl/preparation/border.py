@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from perinvfl.core.tree import Params
-from perinvfl.data.federation import Federation, Split
-from perinvfl.data.images import AS_IT_IS, with_borders_exchanged
+from perinvfl.data.federation import Federation
+from perinvfl.data.images import AS_IT_IS
 from perinvfl.learning.border import RADIUS, border_numbers, border_statistics, find_reading, read_border
 from perinvfl.learning.slopes import zero_sums
 from perinvfl.preparation.inferred_contexts import bare
@@ -55,18 +55,15 @@ def note_border(radius: float, own: Federation, notes: Notes, client: int, predi
     return {**notes, BORDER: read_border(reading, numbers, *labels, own.classes)[None].float()}
 
 
-def borders_exchanged(radius: float, data: Split) -> Split:
-    """Every training image with the border of another one of its client, the same one in every round.
+def borders_exchanged(federation: Federation) -> Federation:
+    """In training, most images with the border of another one of their batch, which therefore says nothing.
 
-    A border that is discounted leaves something to learn: the numbers do not show all of it. What stands at random says
-    nothing. The order depends on the number of samples alone, so that a site takes the same one as the simulator.
+    A border that is discounted leaves something to learn: its numbers do not show all of it.
     """
-    x = data.x.clone()
-    for client in range(len(x)):
-        real = (data.context[client] >= 0).nonzero().flatten()
-        order = torch.randperm(len(real), generator=torch.Generator().manual_seed(0)).to(real.device)
-        x[client, real] = with_borders_exchanged(data.x[client, real], order, radius or RADIUS)
-    return data._replace(x=x)
+    augmentation = federation.augmentation
+    if not augmentation.middle:  # else a user has asked for as much
+        augmentation = dataclasses.replace(augmentation, middle=(RADIUS, RADIUS), some_whole=True)
+    return dataclasses.replace(federation, augmentation=augmentation)
 
 
 def border_answers(likely: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from perinvfl.preparation.recommended import MOST_DIRECTIONS, SOURCES
 
 VIEWS = views_of("rotations and flips")  # all there are
 MOST_COLUMNS = 100_000
+MAY_BE_TOLD = {"reference", "border", "borders_exchanged"}  # of what was found, besides what always is
 
 
 def facts_of(notes: Notes) -> dict[str, Any]:
@@ -62,7 +63,9 @@ def _tells_shortcut(table: dict[str, Any]) -> bool:
     reference = found.get("reference", {"chosen": -1})
     columns, directions = found.get("left_out"), found.get("directions")
     return (
-        set(found) - {"reference", "border"} == {"varies_between", "left_out", "directions", "kept"}
+        set(found) - {"reference", "border", "borders_exchanged"}
+        == {"varies_between", "left_out", "directions", "kept"}
+        and found.get("borders_exchanged", True) is True
         and found.get("border", BORDERS[0]) in BORDERS
         and isinstance(reference, dict)
         and set(reference) == {"chosen"}

@@ -49,7 +49,7 @@ from perinvfl.preparation.settings import ContextSettings
 from perinvfl.preparation.summing import Sums, sums_model, sums_received
 
 # The names of the notes.
-SEEN, ANSWERS, CHOSEN, RIGHT, BY_BORDER = "seen", "answers", "chosen", "right", "by border"
+SEEN, ANSWERS, CHOSEN, RIGHT, BY_BORDER, EXCHANGED = "seen", "answers", "chosen", "right", "by border", "exchanged"
 PADDING = {ANSWERS: 0}
 MOST_REFERENCE_ROUNDS = 64
 SOURCES = (None, "contexts", "clients")  # by number in the note
@@ -83,16 +83,14 @@ def recommended_program(algorithm: Recommended, training: Training, settings: Co
             Sums(),
             once,
             _answers_view,
-            partial(_note_choice, hidden > 0),
+            partial(_note_choice, hidden > 0, training.batch_size > 0),
             model=partial(_answers_model, answers),
         ),
     ]
     if settings.align != "nothing":
-        pilot = Phase(
-            "pilot", reference(), learning, partial(_pilot_view, hidden), partial(_note_view, hidden, settings.align)
-        )
+        pilot = Phase("pilot", reference(), learning, _pilot_view, partial(_note_view, settings.align))
         phases.append(dataclasses.replace(pilot, first_alone=True))
-    main = Phase("main", algorithm, training, partial(_main_view, hidden))
+    main = Phase("main", algorithm, training, _main_view)
     return Program(tuple(phases), main, facts_found, PADDING, own_preparation=True)
 
 
@@ -246,8 +244,12 @@ def _answers_view(federation: Federation, notes: Notes) -> Federation:
     return dataclasses.replace(seen, task="binary", outputs=1, train=data)
 
 
-def _note_choice(certain: bool, own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
-    """Which answers are to be discounted; -1 for none. certain: the user says that the border is a shortcut."""
+def _note_choice(certain: bool, batches: bool, own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
+    """Which answers are to be discounted; -1 for none.
+
+    certain: the user says that the border is a shortcut. batches: whether there are mini-batches, of which images can
+    exchange their borders.
+    """
     said, kept = notes[ANSWERS], {name: leaf for name, leaf in notes.items() if name != BORDER}
     answers, chosen = said.shape[2], -1
     if own.task != "regression":
@@ -256,6 +258,8 @@ def _note_choice(certain: bool, own: Federation, notes: Notes, client: int, pred
         if chosen in (-1, answers) and has_border(own) and is_leaned_on(columns_of(sums, slice(answers, None))):
             done = "kept" if chosen < 0 else "told" if certain else "discounted"
             kept[BY_BORDER] = torch.tensor([BORDERS.index(done)])
+            if batches and done != "kept":
+                kept[EXCHANGED] = torch.ones(1, dtype=torch.long)
     if chosen < 0:
         return {**kept, CHOSEN: torch.tensor([-1])}
     named = said[..., chosen % answers]
@@ -292,15 +296,15 @@ def _shares(own: Federation, right: Tensor) -> Tensor:
 # The pilot and the last phase ----------------------------------------------------------------------------------------
 
 
-def _pilot_view(hidden: float, federation: Federation, notes: Notes) -> Federation:
-    seen = _main_view(hidden, federation, notes)
+def _pilot_view(federation: Federation, notes: Notes) -> Federation:
+    seen = _main_view(federation, notes)
     augmentation = dataclasses.replace(seen.augmentation, middle=())
     return bare(dataclasses.replace(seen, augmentation=augmentation))
 
 
-def _note_view(hidden: float, align: Symmetry, own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
+def _note_view(align: Symmetry, own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
     """The view in which the model of the first client fits this client's images best; the first keeps its own."""
-    seen = _main_view(hidden, own, notes)
+    seen = _main_view(own, notes)
     data = Split(*(part[0] for part in seen.train))
     labels = data.y, data.context
     offset = known(*labels, seen.split == "discount", seen.even_classes, seen.classes, seen.answers).offset(*labels)
@@ -308,9 +312,9 @@ def _note_view(hidden: float, align: Symmetry, own: Federation, notes: Notes, cl
     return {**notes, VIEW: torch.tensor([best])}
 
 
-def _main_view(hidden: float, federation: Federation, notes: Notes) -> Federation:
-    if BY_BORDER in notes and BORDERS[int(notes[BY_BORDER][0])] != "kept":
-        federation = dataclasses.replace(federation, train=borders_exchanged(hidden, federation.train))
+def _main_view(federation: Federation, notes: Notes) -> Federation:
+    if EXCHANGED in notes:
+        federation = borders_exchanged(federation)
     seen = in_lens(in_views(federation, views_noted(notes)), lens_noted(notes))
     # Where data are scored by class and context, a rare class counts as much as a common one.
     seen = dataclasses.replace(seen, even_classes=bool(federation.groups) and federation.task == "binary")
@@ -335,6 +339,8 @@ def facts_found(notes: Notes) -> dict[str, Any]:
     answers: dict[str, Any] = {"reference": {"chosen": int(notes[CHOSEN][0])}} if CHOSEN in notes else {}
     if BY_BORDER in notes:
         answers["border"] = BORDERS[int(notes[BY_BORDER][0])]
+    if EXCHANGED in notes:
+        answers["borders_exchanged"] = True
     found = {"varies_between": SOURCES[source], "left_out": columns, "directions": directions, "kept": bool(kept)}
     views = views_noted(notes)
     told: dict[str, Any] = {"shortcut": {**found, **answers}} | ({"views": list(views)} if views else {})

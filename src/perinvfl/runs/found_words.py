@@ -10,7 +10,6 @@ CANNOT_BE_TOLD = (
     "A shortcut that is equally strong everywhere cannot be found in data. Add a context in which it breaks, or leave "
     "the column out yourself (data.ignore)."
 )
-EXCHANGED = "discounted", "told"  # what was done about the border, where borders are exchanged as well
 WHO = {  # who answers, by what was done about the border
     None: "The answers of a plain model change their meaning",
     "discounted": "Answers by the border of the images alone change their meaning",
@@ -54,8 +53,8 @@ def found_in_words(found: dict[str, Any], names: Names = Names()) -> str:
         return ""
     border = shortcut.get("border")
     answers = _answers(WHO.get(border, WHO[None]), found.get("right", []), names)
-    if answers and border in EXCHANGED:
-        answers += " In training every image gets the border of another one."
+    if answers and shortcut.get("borders_exchanged"):
+        answers += " In training, images exchange their borders."
     if shortcut["varies_between"] is None and answers:
         return answers
     kept = BORDER_KEPT if border == "kept" else ""

@@ -65,7 +65,7 @@ def test_nothing_is_overwritten_in_silence(table: Path) -> None:
     assert called("init", "patients.csv", cwd=folder).returncode == 0
     (folder / "patients.toml").write_text("mine")
     done = called("init", "patients.csv", "--yes", cwd=folder)
-    check_refusal(done.returncode, done.stdout, done.stderr, "patients.toml is there already; --out names another file")
+    check_refusal(done.returncode, done.stdout, done.stderr, "patients.toml already exists; use --out for another file")
     assert (folder / "patients.toml").read_text() == "mine"
     assert called("init", "patients.csv", "--out", "other.toml", cwd=folder).returncode == 0
     assert called("init", "patients.csv", "--force", cwd=folder).returncode == 0

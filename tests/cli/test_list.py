@@ -61,7 +61,7 @@ def test_list_shows_one_thing_with_its_settings() -> None:
 )
 def test_an_unknown_name_gets_near_ones(name: str, hint: str) -> None:
     done = called("list", name)
-    check_refusal(done.returncode, done.stdout, done.stderr, f'"{name}" is no algorithm')
+    check_refusal(done.returncode, done.stdout, done.stderr, f'"{name}" is not an algorithm')
     assert hint in done.stderr
 
 

@@ -67,7 +67,7 @@ def test_which_model_to_use_and_what_was_found(browser: Browser, good: Path) -> 
     with opened(browser, good) as page:
         assert first_line(page).startswith("Recommended does better than a constant answer: in year 2023, it has 7")
         text = page.locator("main").inner_text()
-        assert "Of these models use Recommended. Do not use FedAvg: no better than a constant answer here." in text
+        assert "Of these models, use Recommended. Do not use FedAvg: no better than a constant answer here." in text
         assert "scanner changes its meaning between contexts (year)" in text
         assert "5 sites (hospital), 1400 rows to train on." in text
         sites = page.get_by_role("region", name="Sites", exact=True)

@@ -104,7 +104,7 @@ def test_several_published_tables_stand_below_each_other(
     assert [start for start in starts if start in names] == names
     assert not any("…" in line for line in lines if line.startswith("│")), "a number is cut off"
     text = " ".join(lines)
-    assert "rc_mnist 16 settings a method, 5 seeds" in text
+    assert "rc_mnist 16 settings per method, 5 seeds" in text
     assert {row["seeds"] for row in table["rows"] if row["kind"] == "measured"} == {5}
 
 

@@ -80,8 +80,8 @@ def init(
 def _check_free(file: Path, force: bool, asking: bool) -> None:
     if not file.exists() or force:
         return
-    if not (asking and typer.confirm(f"{file} is there already; replace it?")):
-        raise UserError(f"{file} is there already; --out names another file, --force replaces it.")
+    if not (asking and typer.confirm(f"{file} already exists; replace it?")):
+        raise UserError(f"{file} already exists; use --out for another file, or --force to replace it.")
 
 
 def _check_column(where: str, name: str, cells: "Cells") -> None:

@@ -63,7 +63,7 @@ def show_catalogue(
     else:
         near = _near(asked.lower())
         hint = f"; did you mean {' or '.join(near)}?" if near else "; `perinvfl list` names them."
-        raise UserError(f'"{name}" is no algorithm, benchmark, section, model, preset or setting{hint}')
+        raise UserError(f'"{name}" is not an algorithm, benchmark, section, model, preset or setting{hint}')
 
 
 def _show_all(console: Console) -> None:

@@ -108,7 +108,7 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         raise Hindered(
             f"{path} cannot be written: {error.strerror}. Nothing already saved is lost: "
-            "put that right and give the same command again."
+            "fix that and run the same command again."
         ) from error
 
 

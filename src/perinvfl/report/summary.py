@@ -140,7 +140,7 @@ def _recommendation(section: dict[str, Any], methods: list[dict[str, Any]], chos
             "Use none of these models. Audit the table (`perinvfl audit`) for columns that change their meaning, and "
             "try `recommended`, more rounds, or more rows."
         )
-    text = f"Of these models use {chosen['name']}. "
+    text = f"Of these models, use {chosen['name']}. "
     others = [m for m in methods if m is not chosen]
     span = _span(section, chosen)
     alike = [
@@ -256,8 +256,9 @@ def _threshold(scored: dict[str, Any], words: dict[str, str]) -> str:
         return f"A row counts as {yes} from a probability of 50 % on."
     few = " There were few such rows, so it is uncertain." if found["few"] else ""
     return (
-        f"A row counts as {yes} from a probability of {100 * found['value']:.0f} % on: the threshold at which "
-        f"sensitivity and specificity together are largest on {sum(found['counts'])} rows held out of training.{few}"
+        f"For sensitivity, specificity and the table of counts, a row counts as {yes} from a probability of "
+        f"{100 * found['value']:.0f} % on: the threshold at which the two together are largest on "
+        f"{sum(found['counts'])} rows held out of training. Accuracy does not use this threshold.{few}"
     )
 
 

@@ -81,6 +81,11 @@ def written(made_from: dict[str, str], tables: list[Finished]) -> bytes:
 
 def check_has_records(place: Path) -> None:
     """Figures and reports are made from records; a finished table is not enough for them."""
+    if not place.exists() and place.as_posix() in WITH_RECORDS:
+        raise UserError(
+            f"{place} is a published table: `perinvfl table {place}` shows it. Figures and reports are made from runs; "
+            "give the folder that holds them."
+        )
     if not place.exists() and read_finished(place) is not None:
         raise UserError(
             f"The installed package has the finished table {place} (`perinvfl table {place}`), but not the records "

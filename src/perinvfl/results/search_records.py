@@ -34,7 +34,7 @@ class SearchRecords:
 
     @property
     def effort(self) -> str:
-        return f"{self.settings} setting{'s' if self.settings > 1 else ''} a method"
+        return f"{self.settings} setting{'s' if self.settings > 1 else ''} per method"
 
     def rules(self) -> list[str]:
         """The rules that find something to look at in these records."""

@@ -233,10 +233,10 @@ def several_tables(
 
 
 def _columns(rule: Rule) -> str:
-    stopped = "where each run is best by the rule" if rule.own_rounds else "the one the rule takes"
+    stopped = "where each run is best by the rule" if rule.own_rounds else "chosen by the rule"
     return (
-        f"Round: {stopped}. Last round: the average there, of the setting the rule takes by last rounds. Global model: "
-        "the average of ν beside personal models."
+        f"Round: {stopped}. Last round: the average at the last round, with the setting that the rule chooses there. "
+        "Global model: the average of ν beside personal models."
     )
 
 

@@ -142,7 +142,7 @@ class Lines(Progress):
     def preparing(self, trials: "list[Trial]", phase: str, round: int, rounds: int) -> None:
         stand = self._stand(trials)
         if phase != stand.phase:
-            self.say(f"{name_of(trials)}: preparing, {phase}, {rounds} rounds")
+            self.say(f"{name_of(trials)}: preparing, {phase}, {rounds} round{'s' if rounds > 1 else ''}")
         stand.phase = phase
         stand.began = time.perf_counter()  # what is left is told of the rounds that follow
 

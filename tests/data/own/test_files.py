@@ -82,7 +82,7 @@ def test_divisions_that_cannot_work(tmp_path: Path) -> None:
     )
     assert "no context may be named twice" in refused(path, test_contexts=[2020, 2020])
     assert "leave nothing to train on" in refused(path, test_share=0.5, holdout=0.5)
-    assert 'Client "s0" has rows in 2020, 2021, 2022 alone' in refused(path, test_contexts=[2020, 2021, 2022])
+    assert 'Client "s0" has rows only in 2020, 2021, 2022' in refused(path, test_contexts=[2020, 2021, 2022])
     lonely = write(tmp_path / "lonely.csv", [*rows_of(), *[["new", 2022, 1.0, 1.0, i % 2] for i in range(4)]])
     assert 'data.exclude_clients = ["new"]' in refused(lonely, test_contexts=[2022])
     assert read(lonely, test_contexts=[2022], exclude_clients=["new"]).clients == 3

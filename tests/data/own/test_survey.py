@@ -50,8 +50,8 @@ def test_check_refuses_what_a_run_would_refuse(tmp_path: Path, capsys: pytest.Ca
     thin = [["ab"[k], k, "u", k] for k in range(2)]
     write(tmp_path / "thin.csv", thin, ["label", "x", "client", "context"])
     for name, more, words in (
-        ("t", "test_contexts = [2022]", 'Client "u" has rows in 2022 alone'),
-        ("t", "leave_one_context_out = true", 'Client "u" has rows in 2022 alone'),
+        ("t", "test_contexts = [2022]", 'Client "u" has rows only in 2022'),
+        ("t", "leave_one_context_out = true", 'Client "u" has rows only in 2022'),
         ("thin", "", "No row is left to test on"),
     ):
         file = tmp_path / f"{name}.toml"

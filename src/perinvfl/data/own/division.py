@@ -168,7 +168,7 @@ def _check_training(rows: Rows, training: Tensor, division: Division) -> None:
         name = rows.clients[client]
         contexts = [rows.contexts[c] for c in rows.context[rows.client == client].unique().tolist()]
         raise UserError(
-            f'Client "{name}" has rows in {", ".join(contexts)} alone, so nothing to train on once '
+            f'Client "{name}" has rows only in {", ".join(contexts)}, so nothing to train on once '
             f"{', '.join(division.held_out)} is held out; hold out another context, or leave the client aside "
             f'with data.exclude_clients = ["{name}"].'
         )

@@ -46,7 +46,7 @@ class BadData(UserError):
 
     def __init__(self, name: str, faults: Sequence[Fault]) -> None:
         more = len(faults) - 1
-        rest = f" ({more} more: `perinvfl data check` lists all)" if more else ""
+        rest = f" ({more} more fault{'s' if more > 1 else ''}: `perinvfl data check` lists all)" if more else ""
         super().__init__(f"{name}: {faults[0]}{rest}.")
         self.faults = tuple(faults)
 

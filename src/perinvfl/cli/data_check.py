@@ -139,7 +139,9 @@ def _relations_table(found: dict[str, Any]) -> RichTable:
         shown.add_column(head, justify="right" if number else "left")
     for relation in found["relations"]:
         values = [f"{value:+.2f}" for value in relation["by_context"].values()]
-        shown.add_row(relation["column"], *(relation[head] for head in named), *values, f"{relation['change']:.2f}")
+        shown.add_row(
+            relation["column"], *(relation.get(head, "") for head in named), *values, f"{relation['change']:.2f}"
+        )
     return shown
 
 

@@ -11,6 +11,13 @@ from perinvfl.core.sealed import About, read_sealed, seal
 from perinvfl.core.tensor_files import load_tensors
 from perinvfl.errors import UserError
 
+# What a checkpoint of other tensors ends in, where a program takes it for its own.
+NOT_FITTING = KeyError, IndexError, RuntimeError, TypeError, ValueError, OverflowError
+
+
+def unfit(path: Path, error: Exception, remedy: str = "delete it to start the run again") -> UserError:
+    return UserError(f"The checkpoint {path} does not fit this run ({type(error).__name__}); {remedy}.")
+
 
 def save(path: Path, tensors: dict[str, Tensor], about: About | None = None) -> None:
     """about: what the checkpoint counts on, which must be on disk already; `sealed.read_about` reads it."""

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from perinvfl.core.unpacking import parse_json
 from perinvfl.errors import UserError
 
 FIRST = b"perinvfl sealed file 2 "
@@ -34,9 +35,10 @@ def read_sealed(path: Path, what: str, remedy: str) -> tuple[About, bytes]:
             raise UserError(f"The {what} {path} is damaged (its checksum differs); {remedy}.")
         return {}, content[32:]
     first, header, rest = [*content.split(b"\n", 2), b"", b""][:3]
-    if first[len(FIRST) :] != digest(header).encode() or json.loads(header)["content"] != digest(rest):
+    about = _parsed(header) if first[len(FIRST) :] == digest(header).encode() else None
+    if about is None or about["content"] != digest(rest):
         raise UserError(f"The {what} {path} is damaged (its checksum differs); {remedy}.")
-    return json.loads(header), rest
+    return about, rest
 
 
 def read_about(path: Path) -> About | None:
@@ -49,7 +51,16 @@ def read_about(path: Path) -> About | None:
         return None
     if not header or first[len(FIRST) : -1] != digest(header[:-1]).encode():
         return None
-    return json.loads(header)
+    return _parsed(header)
+
+
+def _parsed(header: bytes) -> About | None:
+    """None where it is not what `seal` writes, however right its checksum is."""
+    try:
+        about = parse_json(header)
+    except ValueError:
+        return None
+    return about if isinstance(about, dict) and isinstance(about.get("content"), str) else None
 
 
 def is_sealed(path: Path) -> bool:

@@ -285,6 +285,8 @@ class Simulation:
 
     def restore(self, saved: dict[str, Tensor]) -> None:
         self.server = tree.fill(self.server, saved, "server")
+        if not torch.isfinite(self.server.round).all():
+            raise ValueError("the number of rounds is no number")
         self.store.restore(saved)
         self.broken = saved["broken"].to(self.device)
         self.rounds_done = int(saved["rounds_done"])

@@ -130,7 +130,7 @@ class TrialGroup:
                 shown = run.seen if not run.program.preparation else federations.__getitem__
                 seen = [shown(seed) for seed in (run.seeds if len(federations) > 1 else run.seeds[:1])]
                 self.timed = time_executors(run.algorithms, seen, run.seeds, first.training, first.model)
-            run = run.with_executor(fastest(self.timed) if saved is None else EXECUTORS[int(saved["executor"])])
+            run = run.with_executor(fastest(self.timed) if saved is None else self._executor_in(saved))
         self.executor = run.training.executor
         self.began = time.perf_counter()
         if saved is not None:
@@ -138,6 +138,12 @@ class TrialGroup:
         else:
             run.check()  # before anything is written
         return run
+
+    def _executor_in(self, saved: dict[str, torch.Tensor]) -> str:
+        try:
+            return EXECUTORS[int(saved["executor"])]
+        except checkpoint.NOT_FITTING as error:
+            raise checkpoint.unfit(self.checkpoint, error) from error
 
     def _start(self) -> None:
         for trial, writer in zip(self.trials, self.writers, strict=True):
@@ -150,12 +156,9 @@ class TrialGroup:
     def _restore(self, run: ProgramRun, saved: dict[str, torch.Tensor]) -> None:
         try:
             run.restore(saved)
-        except (KeyError, RuntimeError, ValueError) as error:
-            raise UserError(
-                f"The checkpoint {self.checkpoint} does not fit this run ({type(error).__name__}); "
-                "delete it to start the run again."
-            ) from error
-        self.began -= float(saved["seconds"])
+            self.began -= float(saved["seconds"])
+        except checkpoint.NOT_FITTING as error:
+            raise checkpoint.unfit(self.checkpoint, error) from error
         preparing = run.preparation is not None
         if not preparing:
             self.broken = {t for t, round in enumerate(run.simulation.broken.tolist()) if round >= 0}

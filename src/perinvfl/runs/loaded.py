@@ -22,6 +22,8 @@ from perinvfl.runs.picking import EVERY, Pick, single_run
 from perinvfl.runs.records import CHECKPOINT, Run
 from perinvfl.runs.trial import Trial
 
+AGAIN = "if it is of another version of perinvfl, train the run again to use its models"
+
 
 @dataclass(frozen=True)
 class LoadedRun:
@@ -83,11 +85,14 @@ def open_run(place: Path, pick: Pick = EVERY) -> LoadedRun:
     plain = build_model(dataclasses.replace(trial.model, weights=""), given.shape, given.outputs, "float32")
     simulation = restored.simulation
     shared, personal = None, None
-    if trial.algorithm.has_global:
-        shared = plain.strip(_pick(simulation.models_of("global", simulation.everyone), 0))
-    if trial.algorithm.has_personal:
-        models = simulation.models_of("personal", simulation.everyone)  # [1, N, ...]
-        personal = [plain.strip(_pick(models, client)) for client in range(given.clients)]
+    try:
+        if trial.algorithm.has_global:
+            shared = plain.strip(_pick(simulation.models_of("global", simulation.everyone), 0))
+        if trial.algorithm.has_personal:
+            models = simulation.models_of("personal", simulation.everyone)  # [1, N, ...]
+            personal = [plain.strip(_pick(models, client)) for client in range(given.clients)]
+    except checkpoint.NOT_FITTING as error:
+        raise checkpoint.unfit(path, error, AGAIN) from error
     return LoadedRun(run, trial, given, plain, personal, shared)
 
 
@@ -103,11 +108,8 @@ def _restored(trial: Trial, saved: dict[str, Tensor], folder: Path) -> ProgramRu
     run = ProgramRun(program, [trial.algorithm], federations, [trial.seed], trial.model, folder / "at_rest")
     try:
         run.restore(saved)
-    except (KeyError, RuntimeError, ValueError) as error:
-        raise UserError(
-            f"The checkpoint {folder / CHECKPOINT} does not fit this version of perinvfl ({type(error).__name__}); "
-            "train the run again to use its models."
-        ) from error
+    except checkpoint.NOT_FITTING as error:
+        raise checkpoint.unfit(folder / CHECKPOINT, error, AGAIN) from error
     return run
 
 

@@ -3,23 +3,21 @@
 Does not import torch, so that tables are made at once.
 """
 
-import gzip
 import hashlib
 import json
 import lzma
 import os
 import statistics
-import zlib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from perinvfl.core.files import write_atomically
+from perinvfl.core.files import TEMPORARY, only_one, remove_temporary, write_atomically
 from perinvfl.core.sealed import is_sealed, read_about
-from perinvfl.core.unpacking import parse_json, unxz
+from perinvfl.core.unpacking import gunzip, parse_json, unxz
 from perinvfl.errors import Hindered, UserError
 from perinvfl.runs.event_log import (
     CUT_SHORT,
@@ -39,6 +37,7 @@ from perinvfl.runs.event_log import (
 from perinvfl.runs.facts import Facts, Purpose
 from perinvfl.runs.old_records import facts_of_old, with_all_sites
 
+MOST_LOOKED_AT = 2**28  # bytes of unpacked predictions, to see whose they are
 CHECKPOINT = "checkpoint.pt"
 CHECKPOINTS = (CHECKPOINT, "server.pt")  # of a run on one machine, and of the server of a deployment
 PREDICTIONS = "predictions.json.gz"
@@ -207,10 +206,14 @@ def read_events(path: Path) -> list[Event]:
 
 
 def tally_in(checkpoint: Path, folder: Path) -> Tally | None:
-    """The lines of a run's record that a checkpoint counts on; None in one of an earlier version."""
-    tallies = (read_about(checkpoint) or {}).get("records", {})
+    """The lines of a run's record that a checkpoint counts on; None in one of an earlier version, or that says nothing
+    that can be meant."""
+    tallies = (read_about(checkpoint) or {}).get("records")
+    if not isinstance(tallies, dict):
+        return None
     found = next(iter(tallies.values())) if len(tallies) == 1 else tallies.get(folder.name)  # it may be renamed
-    return None if found is None else Tally(**found)
+    lines, check = (found.get("lines"), found.get("check")) if isinstance(found, dict) else (None, None)
+    return Tally(lines, check) if type(lines) is int and isinstance(check, str) else None
 
 
 def records_about(writers: Iterable[Writer]) -> dict[str, Any]:
@@ -256,14 +259,24 @@ def mark_if_unmarked(run: Run) -> None:
             mark_finished(run.folder, read_log(run.folder / EVENTS).tallies[-1])
 
 
+def tidy(folder: Path) -> None:
+    """Remove what a killed process left beside a finished record, unless somebody is at work there."""
+    if any(folder.glob(f".*{TEMPORARY}")):
+        with suppress(UserError), only_one((folder / CHECKPOINT).with_suffix(".lock"), "in use"):
+            remove_temporary(folder)
+
+
 def _left_by_a_run(folder: Path) -> bool:
     """Whether other files say that a run was here; names that other programs use too count if the content is ours."""
     if any(is_sealed(folder / name) for name in CHECKPOINTS):
         return True
-    marks = ((FINISHED, {"lines", "check"}, bytes), (PREDICTIONS, {"labels", "of"}, gzip.decompress))
+    marks = (
+        (FINISHED, {"lines", "check"}, bytes),
+        (PREDICTIONS, {"labels", "of"}, partial(gunzip, most=MOST_LOOKED_AT)),
+    )
     for name, keys, unpack in marks:
-        with suppress(OSError, EOFError, ValueError, AttributeError, RecursionError, zlib.error):
-            if keys <= json.loads(unpack((folder / name).read_bytes())).keys():
+        with suppress(OSError, ValueError, AttributeError):
+            if keys <= parse_json(unpack((folder / name).read_bytes())).keys():
                 return True
     return False
 

@@ -17,7 +17,7 @@ from perinvfl.runs.batches import Batch, Dispatcher, InThisProcess
 from perinvfl.runs.experiment import Experiment, read_experiment
 from perinvfl.runs.group import TOGETHER
 from perinvfl.runs.progress import Lines, Progress
-from perinvfl.runs.records import mark_if_unmarked, pack, read_run, run_id
+from perinvfl.runs.records import mark_if_unmarked, pack, read_run, run_id, tidy
 from perinvfl.runs.search import batch_trials, search
 from perinvfl.runs.trial import Trial
 
@@ -35,6 +35,7 @@ def train(
         run = read_run(out / trial.folder)
         if run is not None and run.finished:
             mark_if_unmarked(run)
+            tidy(run.folder)
             progress.skipped(trial, run.folder)
         else:
             waiting.append(trial)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from perinvfl.core.memory import check_fits, product
-from perinvfl.core.naming import name_of
+from perinvfl.core.naming import name_of, shortened
 from perinvfl.data.own.readers.columns import ALL, Column, feature_in, names_in
 from perinvfl.data.own.readers.libraries import need
 from perinvfl.data.own.readers.roles import column_roles
@@ -113,7 +113,17 @@ def _batches(path: Path, file: Any) -> Iterator[Any]:
 
 def _parquet_cells(arrow: Any, table: Any, used: Sequence[str]) -> Cells:
     names = list(table.column_names)  # one may stand twice, which is said elsewhere
-    columns = {name: _parquet_column(arrow, table.column(names.index(name))) for name in names if name in used}
+    columns = {}
+    for name in names:
+        if name in used:
+            column = table.column(names.index(name))
+            try:
+                columns[name] = _parquet_column(arrow, column)
+            except (arrow.ArrowException, ArithmeticError, LookupError, ValueError):
+                raise UserError(
+                    f'Parquet table: column "{shortened(name)}" ({column.type}) holds values that cannot be read; '
+                    "write them as text."
+                ) from None
     return Cells("Parquet table", list(table.column_names), columns, [f"row {i + 1}" for i in range(len(table))], [])
 
 

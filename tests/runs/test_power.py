@@ -13,9 +13,9 @@ from perinvfl.results.render import as_json
 from perinvfl.results.table import make_table
 from perinvfl.runs import group
 from perinvfl.runs.experiment import Experiment, read_experiment
-from perinvfl.runs.group import TOGETHER, forget_prepared
+from perinvfl.runs.group import forget_prepared
 from perinvfl.runs.progress import Exchange, Progress
-from perinvfl.runs.records import EVENTS, PREDICTIONS, find_runs
+from perinvfl.runs.records import EVENTS, PREDICTIONS, TOGETHER, find_runs
 from perinvfl.runs.train import train
 from perinvfl.runs.trial import Trial
 from tests.commands import TINY, tiny_file, untimed
@@ -102,3 +102,25 @@ def assert_same(ours: Path, theirs: Path, what: str) -> None:
             assert left.keys() == right.keys()
             assert all(torch.equal(left[key], right[key]) for key in left.keys() - {"seconds"}), what
     assert not list(ours.rglob(".*.tmp")), what
+
+
+def test_power_fails_at_every_write_of_one_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each point once: what random points meet in one of fifty cases."""
+    training, more, together = CASES["one program"]
+    experiment = read_experiment(tiny_file(tmp_path, 7, training, more))
+    monkeypatch.setattr(group, "CHECKPOINT_SHARE", 0.0)
+    root = tmp_path / "whole"
+    root.mkdir()
+    disk = Disk(root)
+    forget_prepared()
+    with disk.watched():
+        train(experiment, root / "runs", Sparse(), together)
+    assert len(disk.operations) > 60
+    for point in range(len(disk.operations) + 1):
+        after = tmp_path / str(point)
+        after.mkdir()
+        disk.after(point, after, random.Random(f"{point} 0"), lambda path: True)
+        forget_prepared()
+        monkeypatch.setattr(group, "CHECKPOINT_SHARE", 0.0)
+        train(experiment, after / "runs", Sparse(), together)
+        assert_same(after / "runs", root / "runs", f"point {point}")

@@ -35,10 +35,9 @@ from perinvfl.runs.fit import Fit
 from perinvfl.runs.found_words import Names, found_in_words
 from perinvfl.runs.predictions import VALIDATION, Predictions, collect, write_predictions
 from perinvfl.runs.progress import Progress, Pruned
-from perinvfl.runs.records import CHECKPOINT, demand_results, records_about, run_id, tally_in
+from perinvfl.runs.records import CHECKPOINT, TOGETHER, demand_results, records_about, run_id, tally_in
 from perinvfl.runs.trial import Trial
 
-TOGETHER = ".together"  # checkpoints of trials that run as one program
 # A checkpoint is written after a round unless writing would take more than about a twentieth of the time.
 CHECKPOINT_SHARE = 20.0
 EXECUTORS = ("auto", "vmap", "loop")  # as numbered in checkpoints

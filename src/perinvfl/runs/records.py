@@ -8,7 +8,7 @@ import json
 import lzma
 import os
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
@@ -37,6 +37,7 @@ from perinvfl.runs.event_log import (
 from perinvfl.runs.facts import Facts, Purpose
 from perinvfl.runs.old_records import facts_of_old, with_all_sites
 
+TOGETHER = ".together"  # below the folder of all runs: checkpoints of trials that run as one program
 MOST_LOOKED_AT = 2**28  # bytes of unpacked predictions, to see whose they are
 CHECKPOINT = "checkpoint.pt"
 CHECKPOINTS = (CHECKPOINT, "server.pt")  # of a run on one machine, and of the server of a deployment
@@ -211,7 +212,8 @@ def tally_in(checkpoint: Path, folder: Path) -> Tally | None:
     tallies = (read_about(checkpoint) or {}).get("records")
     if not isinstance(tallies, dict):
         return None
-    found = next(iter(tallies.values())) if len(tallies) == 1 else tallies.get(folder.name)  # it may be renamed
+    renamed = len(tallies) == 1 and checkpoint.parent == folder
+    found = next(iter(tallies.values())) if renamed else tallies.get(folder.name)
     lines, check = (found.get("lines"), found.get("check")) if isinstance(found, dict) else (None, None)
     return Tally(lines, check) if type(lines) is int and isinstance(check, str) else None
 
@@ -235,11 +237,17 @@ def demand_results(path: Path, due: Sequence[int], broken: bool, kept: list[Even
         raise UserError(damaged(path, f"the evaluation of round {lacking[0]} is missing"))
 
 
+def _checkpoints_of(folder: Path) -> Iterator[Path]:
+    """Its own, and those of programs of several trials, of which it may be one."""
+    yield from (folder / name for name in CHECKPOINTS)
+    yield from sorted((folder.parent / TOGETHER).glob("*.pt"))
+
+
 def read_run(folder: Path) -> Run | None:
     """The run in a folder, if one was ever started there; a record of which something is lost is an error."""
     path, ended = folder / EVENTS, (folder / FINISHED).exists()
     # Before the events are read: a run that is going on writes them in the other order.
-    counted = next((tally for name in CHECKPOINTS if (tally := tally_in(folder / name, folder))), None)
+    counted = next((tally for place in _checkpoints_of(folder) if (tally := tally_in(place, folder))), None)
     if not path.exists():
         if _left_by_a_run(folder):
             raise UserError(missing(path))

@@ -56,16 +56,8 @@ def by_rule(folder: Path) -> list[str]:
     lines = _header("method", "paper", "oracle", "its worst case", "oracle, last round", *list(tables)[1:])
     for method, row in tables["oracle"].items():
         others = [_percent(tables[rule][method].average) for rule in list(tables)[1:]]
-        lines.append(
-            _line(
-                method,
-                _percent(row.paper_average),
-                _percent(row.average),
-                _percent(row.worst),
-                _percent(row.last_round),
-                *others,
-            )
-        )
+        numbers = (row.paper_average, row.average, row.worst, row.last_round)
+        lines.append(_line(method, *map(_percent, numbers), *others))
     return lines
 
 
@@ -207,9 +199,8 @@ def every_world(folder: Path) -> list[str]:
         bound = records.bound(world)
         if bound is not None:
             scores = [records.scores[world].get(method) for method in methods]
-            lines.append(
-                _line(world, f"{bound:.1f}", *("" if score is None else f"{score.shift:.1f}" for score in scores))
-            )
+            cells = ("" if score is None else f"{score.shift:.1f}" for score in scores)
+            lines.append(_line(world, f"{bound:.1f}", *cells))
     return lines
 
 
@@ -229,10 +220,8 @@ def nothing_set(folder: Path) -> list[str]:
 
 
 def _done_about_shortcut(run: Run) -> str:
-    shortcut = run.found["shortcut"]
-    if "right" in run.found:
-        return "discounted"
-    return "removed" if shortcut["left_out"] or shortcut["directions"] else "not found"
+    removed = run.found["shortcut"]["left_out"] or run.found["shortcut"]["directions"]
+    return "discounted" if "right" in run.found else "removed" if removed else "not found"
 
 
 def _under_shift(run: Run, kind: str) -> float:

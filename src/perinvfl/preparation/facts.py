@@ -63,8 +63,7 @@ def _tells_shortcut(table: dict[str, Any]) -> bool:
     reference = found.get("reference", {"chosen": -1})
     columns, directions = found.get("left_out"), found.get("directions")
     return (
-        set(found) - {"reference", "border", "borders_exchanged"}
-        == {"varies_between", "left_out", "directions", "kept"}
+        set(found) - MAY_BE_TOLD == {"varies_between", "left_out", "directions", "kept"}
         and found.get("borders_exchanged", True) is True
         and found.get("border", BORDERS[0]) in BORDERS
         and isinstance(reference, dict)

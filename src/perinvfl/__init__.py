@@ -1,4 +1,4 @@
-"""perinvfl: federated learning that is personal to each client and still holds when the world shifts.
+"""perinvfl: federated learning that is personal to each client and still works when the world shifts.
 
 What `perinvfl.api` and `perinvfl.estimators` offer can be had from here; they are imported when first asked for.
 """

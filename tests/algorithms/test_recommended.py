@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -183,3 +184,47 @@ def test_executors_agree_on_mini_batches_before_and_after_personal_models_set_ou
             loop, vmap = (simulation.personal_models(simulation.everyone) for simulation in runs)
             for name, leaf in loop.items():
                 torch.testing.assert_close(leaf, vmap[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("executor", ["vmap", "loop"])
+def test_no_personal_step_is_computed_before_personal_models_set_out(
+    executor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation, rounds, computed = random_federation(clients=3, samples=20), 8, []
+    plain = Recommended.personal_step
+
+    def counted(self: Recommended, *given: Any) -> Any:
+        computed.append(simulation.rounds_done)
+        return plain(self, *given)
+
+    monkeypatch.setattr(Recommended, "personal_step", counted)
+    training = Training(rounds=rounds, executor=executor)  # type: ignore[arg-type]
+    simulation = Simulation([Recommended().over(rounds)], [federation], [3], training, MODEL)
+    for _ in range(rounds):
+        simulation.round()
+    assert set(computed) == set(range(int(SHARED_PART * rounds), rounds))
+
+
+@pytest.mark.parametrize("executor", ["vmap", "loop"])
+def test_a_client_that_sits_out_begins_at_the_shared_model_when_it_comes_back(executor: str) -> None:
+    rounds, after = 12, int(SHARED_PART * 12)
+    training = Training(rounds=rounds, fraction=0.25, executor=executor)  # type: ignore[arg-type]
+    federation = random_federation(clients=4, samples=20)
+    simulation = Simulation([Recommended().over(rounds)], [federation], [3], training, MODEL)
+    took_part: dict[int, int] = {}
+    for round in range(rounds):
+        (who,), before = simulation.participants(round).tolist(), simulation.server.params
+        simulation.round()
+        for client in who:
+            first = took_part.get(client, -1) < after <= round
+            took_part[client] = round
+            if first:  # one small step away from the model that it was sent
+                theta = simulation.personal_models(simulation.everyone)
+                apart = max(float((theta[name][0, client] - leaf[0]).abs().max()) for name, leaf in before.items())
+                assert 0 < apart <= 1.1 * PERSONAL_STEP * float(size_of({n: leaf[0] for n, leaf in before.items()}))
+    late = [client for client, last in took_part.items() if last > after]
+    assert late and set(took_part.values()) - set(range(after, rounds))  # both kinds of client were there
+    personal = simulation.personal_models(simulation.everyone)
+    for client in set(range(4)) - {client for client, last in took_part.items() if last >= after}:
+        for name, leaf in simulation.server.params.items():
+            assert torch.equal(personal[name][0, client], leaf[0])

@@ -86,7 +86,7 @@ def test_a_value_that_tells_the_site_is_found(tmp_path: Path) -> None:
     assert (found.verdict.advice, found.verdict.reason) == ("discount", "habit and value")
     told = words.why(audit, found)
     assert "it is 0 in 100 % of the rows at c" in told and "Fill in a usual value where it is 0" in told
-    assert words.short(found) == "0 in it tells the site"
+    assert words.short(found) == "its 0 identifies the site"
     assert set(found.hidden) == {ROWS, SITES}
     assert advice_of(audit) == {"chol": "discount", "age": "keep", "luck": "keep"}
     assert any("one context" in line for line in words.limits(audit))
@@ -134,7 +134,7 @@ def test_the_model_is_that_of_scikit_learn(task: str) -> None:
 def test_the_weakest_strength_beside_the_strongest(tmp_path: Path) -> None:
     audit = audited(planted_csv(tmp_path / "t.csv", p_train=((0.95, 0.3),) * 4))
     assert weakest(audit.columns[0].meaning.contexts) < 0
-    assert "turns round" in words.why(audit, audit.columns[0])
+    assert "reverses" in words.why(audit, audit.columns[0])
 
 
 def test_many_rows_are_shared_out_evenly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ def test_gaps_and_categories_are_columns_like_others(tmp_path: Path) -> None:
     assert reason_of(audit, "ward") == "changes between contexts"
     gaps = next(column for column in audit.columns if column.name == "ca")
     assert gaps.habit is not None and gaps.habit.value is None and gaps.habit.shares["z"] == 1
-    assert words.short(gaps) == "its gaps tell the site" and "it is missing in 100 % of the rows at z" in words.why(
+    assert words.short(gaps) == "its gaps identify the site" and "it is missing in 100 % of the rows at z" in words.why(
         audit, gaps
     )
     assert audit.missing == {"ca": gaps.habit.rows}

@@ -85,7 +85,7 @@ def test_quiet_says_nothing_but_errors(tmp_path: Path, capsys: Printed) -> None:
 def test_a_log_tells_rounds_risk_and_time_left(tmp_path: Path, capsys: Printed) -> None:
     assert call(["run", str(tiny_file(tmp_path)), "--out", str(tmp_path / "runs")]) == 0
     first = next(line for line in capsys.readouterr().out.splitlines() if "round 5" in line)
-    for word in ("PerInvFL, seed 0: round 5 of 10", "risk 0.", "mean over the spectrum", "s left"):
+    for word in ("PerInvFL, seed 0: round 5 of 10", "risk 0.", "test accuracy ", "s left"):
         assert word in first
 
 
@@ -109,7 +109,7 @@ def test_a_terminal_shows_bars_with_rounds_risk_and_time(tmp_path: Path) -> None
     os.close(leader)
     assert process.wait(timeout=60) == 0
     text = shown.decode(errors="replace")
-    for word in ("PerInvFL, seed 0", "all 2 runs", "60/60", "120/120", "risk 0.", "shifted accuracy", "0:00:0"):
+    for word in ("PerInvFL, seed 0", "all 2 runs", "60/60", "120/120", "risk 0.", "test accuracy ", "0:00:0"):
         assert word in text, word
 
 

@@ -162,7 +162,7 @@ def test_what_is_not_installed_is_named_with_its_command(
     file = tiny_file(tmp_path)
     file.write_text(file.read_text().replace('"random"', '"random"\nsamples = 40\nholdout = 10'))
     done = called("sweep", file, "--trials", 2, option, value, "--out", tmp_path / "runs")
-    check_refusal(done.returncode, done.stdout, done.stderr, f"pip install 'perinvfl[{value}]'.")
+    check_refusal(done.returncode, done.stdout, done.stderr, f'pip install "perinvfl[{value}]", or in the project')
 
 
 def test_messages_that_were_lost_are_made_up_for_from_the_records(tmp_path: Path) -> None:

@@ -117,23 +117,38 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_the_commands_of_a_page_do_what_it_says(page: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     carry_out(PAGES[page], tmp_path, None if page == FRESH else request.getfixturevalue("programs"))
     if page == "own_data":
-        check_numbers(TEXTS[page], tmp_path / "runs/sites")
+        check_own_data(TEXTS[page], tmp_path / "runs/sites")
+    if page == "start":
+        check_start(TEXTS[page], tmp_path / "runs/first")
 
 
-def check_numbers(text: str, runs: Path) -> None:
+def check_start(text: str, runs: Path) -> None:
+    """What the first page says each method reaches."""
+    rows = {row.method: row.cases for row in make_table(find_runs(runs)).rows}
+    said = re.search(r"right for (\d+) % of the images.*right for (\d+) % in every test.*right for (\d+) %", text)
+    assert said is not None
+    for number, method in zip(said.groups(), ("FedAvg", "Recommended", "Constant"), strict=True):
+        assert rows[method]["0.1"][0] == pytest.approx(float(number), abs=2)
+    assert max(case[0] for case in rows["Recommended"].values()) < rows["Recommended"]["0.1"][0] + 2
+
+
+def check_own_data(text: str, runs: Path) -> None:
     """What the page says each method reaches, in the held-out year and in the others."""
     rows = {row.method: row.cases for row in make_table(find_runs(runs)).rows}
-    held_out = re.search(r"FedAvg reaches (\d+) %.*constant answer reaches (\d+) %.*PerInvFL reaches (\d+) %", text)
-    inside = re.search(r"the other way round, (\d+) % and (\d+) %", text)
+    held_out = re.search(
+        r"`recommended` reaches (\d+) %.*FedAvg reaches (\d+) % and Ditto (\d+) %.*constant.* with (\d+) %", text
+    )
+    inside = re.search(r"the other way round, (\d+) % for `recommended` and (\d+) % for FedAvg", text)
     assert held_out is not None and inside is not None
-    said = [("FedAvg", "2023"), ("Constant", "2023"), ("PerInvFL", "2023")]
-    said += [("FedAvg", "same contexts"), ("PerInvFL", "same contexts")]
+    said = [(method, "2023") for method in ("Recommended", "FedAvg", "Ditto", "Constant")]
+    said += [("Recommended", "same contexts"), ("FedAvg", "same contexts")]
     for (method, case), number in zip(said, [*held_out.groups(), *inside.groups()], strict=True):
         assert rows[method][case][0] == pytest.approx(float(number), abs=2)
 
 
 def test_pages_that_must_be_tested_are_and_every_mark_is_read() -> None:
-    assert {"start", "results", "choosing", "walkthrough", "own_data", "api", "new_algorithm"} <= set(PAGES)
+    must = {"start", "results", "choosing", "walkthrough", "api", "new_algorithm"}
+    assert must | {"own_data", "data_files", "scores", "many_clients", "own_model"} <= set(PAGES)
     for name, text in TEXTS.items():
         assert len(MARKED.findall(text)) == len(re.findall(r"^<!-- (?:tested|file|run)\b", text, re.M)), name
 

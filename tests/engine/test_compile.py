@@ -1,6 +1,8 @@
 """The compiled gradient gives the same training, and is compiled a few times, not at every call."""
 
+import dataclasses
 import shutil
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -20,10 +22,13 @@ from perinvfl.algorithms import (
     PerInvFL,
 )
 from perinvfl.data.benchmarks.random import random_federation
+from perinvfl.engine.compiling import IfItCompiles, compiles
 from perinvfl.engine.simulation import Simulation
 from perinvfl.errors import UserError
 from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings
+from perinvfl.preparation.program import LEAST_STEPS, MOST_COMPILED, program_of
+from perinvfl.preparation.settings import ContextSettings
 
 PERINVFL = PerInvFL(
     learning_rate=0.05, personal_learning_rate=0.05, local_steps=2, warmup_rounds=2, penalty_weight=10.0, beta=0.5
@@ -31,7 +36,7 @@ PERINVFL = PerInvFL(
 COMPILER = any(map(shutil.which, ("g++", "clang++")))
 
 
-def simulate(compile: bool, algorithm: Algorithm = PERINVFL) -> Simulation:
+def simulate(compile: bool | Literal["auto"], algorithm: Algorithm = PERINVFL) -> Simulation:
     training = Training(batch_size=8, executor="loop", device="cpu", compile=compile)
     simulation = Simulation([algorithm], [random_federation()], [0], training, ModelSettings(hidden=(5,)))
     for _ in range(5):
@@ -76,3 +81,47 @@ def test_what_cannot_be_compiled_is_said_at_the_start(monkeypatch: pytest.Monkey
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UserError, match="needs a C\\+\\+ compiler"):
         Simulation([PerInvFL()], [random_federation()], [0], Training(compile=True, executor="loop", device="cpu"))
+
+
+ENOUGH = Training(rounds=LEAST_STEPS // 10, batch_size=MOST_COMPILED, executor="loop", device="cpu", compile="auto")
+
+
+@pytest.mark.parametrize(
+    ("change", "pays"),
+    [
+        ({}, True),
+        ({"rounds": LEAST_STEPS // 10 - 1}, False),
+        ({"batch_size": MOST_COMPILED + 1}, False),
+        ({"batch_size": 0}, False),
+        ({"compile": True, "rounds": 1}, True),
+        ({"compile": False}, False),
+    ],
+)
+def test_auto_compiles_where_it_pays(change: dict[str, Any], pays: bool) -> None:
+    training = dataclasses.replace(ENOUGH, **change)
+    main = program_of(FedProx(local_steps=10), training, ContextSettings()).main
+    assert bool(main.training.compile) is pays
+
+
+def test_auto_is_no_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all clients are one program, or there is no compiler, it changes nothing."""
+    assert not compiles(ENOUGH, batched=True)
+    monkeypatch.setenv("PATH", "")
+    assert not compiles(ENOUGH, batched=False)
+    assert not simulate("auto").problem.compiled
+
+
+@pytest.mark.skipif(not COMPILER, reason="there is no C++ compiler")
+@pytest.mark.filterwarnings("ignore")
+def test_auto_compiles_to_the_same_and_goes_on_where_the_compiler_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = simulate(False)
+    assert_alike(simulate("auto"), plain)
+
+    def fails(*given: object) -> None:
+        raise RuntimeError("no such header\nand more")
+
+    monkeypatch.setattr("perinvfl.engine.compiling.compiled_descent", lambda: fails)
+    with pytest.warns(UserWarning, match=r"could not be compiled \(no such header\): they are taken as they are"):
+        left = simulate("auto")
+    assert isinstance(left.problem.descent, IfItCompiles)
+    assert_alike(left, plain)

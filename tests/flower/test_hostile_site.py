@@ -8,7 +8,7 @@ import pytest
 from perinvfl.runs.experiment import read_experiment
 from perinvfl.runs.records import read_events, read_run
 from tests.commands import perinvfl, until
-from tests.flower.process_files import assert_as_simulated, left_out, rounds_done
+from tests.flower.process_files import assert_as_simulated, left_out
 from tests.flower.processes import ODD, Processes
 
 HOSTILE_SCORES = {
@@ -74,18 +74,6 @@ def test_uploads_that_are_sent_again_are_ignored(
     assert_as_simulated(federation, folder, trial, tmp_path_factory.mktemp("simulated"))
     events = [event["event"] for event in read_events(folder / "events.jsonl")]
     assert events == ["start", "evaluation", "scores", "end"]
-
-
-def test_a_server_that_is_gone_is_told_of_and_not_waited_for_without_end(federation: Processes) -> None:
-    file = federation.experiment("gone", rounds=200, settings="server_patience = 3")
-    run = federation.begin(file)
-    until(lambda: rounds_done(federation, file) >= 1, "a round")
-    federation.kill("up")
-    killed = time.monotonic()
-    printed, _ = run.communicate(timeout=60)
-    assert time.monotonic() - killed < 30 and run.returncode == 2
-    assert "does not answer; the run waits 3 s for it" in printed
-    assert "no longer answers; start it with `perinvfl federation up" in printed and "--resume" in printed
 
 
 def test_a_site_that_is_gone_at_the_end_is_missing_from_the_mean_and_nothing_waits_for_it(

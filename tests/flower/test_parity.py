@@ -201,6 +201,28 @@ def test_a_deployed_run_exchanges_borders_and_averages_as_the_simulator_does(tmp
     assert runs and all(run is not None and run.found["shortcut"]["borders_exchanged"] for run in runs)
 
 
+def test_a_deployed_run_finds_a_mark_as_the_simulator_does(tmp_path: Path) -> None:
+    rng = numpy.random.default_rng(0)
+    client, y = numpy.repeat(numpy.arange(3), 200), rng.integers(0, 2, 600)
+    tag = numpy.where(rng.random(600) < numpy.array([0.95, 0.8, 0.65])[client], y, 1 - y)
+    x = rng.normal(size=(600, 1, 8, 8))
+    x[:, 0, 3:5, 3:5] += y[:, None, None]
+    x[:, 0, :2, :2] += 3 * tag[:, None, None]
+    numpy.savez(tmp_path / "tags.npz", x=x.astype(numpy.float32), y=y, client=client)
+    table = {
+        "seeds": [3],
+        "data": {"benchmark": "file", "path": str(tmp_path / "tags.npz"), "test_share": 0.2},
+        "model": {"hidden": [4]},
+        "training": {"rounds": 4, "evaluate_every": 2, "executor": "loop", "device": "cpu"},
+        "algorithm": {"name": "recommended"},
+    }
+    trial = build_experiment(table).trials[0]
+    simulated = simulate(trial, tmp_path)
+    assert_same(trial, deploy(trial, tmp_path), tmp_path, simulated)
+    runs = [read_run(record.parent) for record in tmp_path.rglob("events.jsonl")]
+    assert runs and all(run is not None and 0 in run.found["shortcut"]["cells"] for run in runs)
+
+
 def test_the_cases_hold_every_pair() -> None:
     for a in CHOICES:
         for b in CHOICES:

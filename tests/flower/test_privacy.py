@@ -1,6 +1,7 @@
 """Differential privacy: what is added, and that the ε reported is the ε spent."""
 
 import dataclasses
+import errno
 import math
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from perinvfl.core import tree
 from perinvfl.errors import UserError
 from perinvfl.flower import privacy
+from perinvfl.flower.credentials import write_secret
+from perinvfl.flower.server_state import Bookkeeping
 from perinvfl.flower.settings import DeploymentSettings, check_deployment
 from perinvfl.flower.site import Site
 from perinvfl.flower.transport import Answer
@@ -139,3 +142,38 @@ def test_what_cannot_be_private_is_refused() -> None:
     with pytest.raises(UserError, match="GroupDRO needs the risk of each site"):
         check_deployment(PRIVATE, trial_of("groupdro"), 4)
     check_deployment(PRIVATE, trial_of("perinvfl"), 4)
+
+
+@pytest.mark.parametrize("left", [b"", bytes(31)], ids=["emptied", "cut"])
+def test_noise_that_could_be_guessed_is_not_used(left: bytes, tmp_path: Path) -> None:
+    site, asked = Site(tmp_path), dataclasses.replace(assignment(0, -1), noise=(5.0, 100.0), tell_risk=False)
+    site.train(asked, model(1))
+    (tmp_path / "noise.key").write_bytes(left)
+    with pytest.raises(UserError, match=r"noise\.key of this site is damaged"):
+        site.train(asked, model(2))
+
+
+def test_a_secret_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        with pytest.raises(UserError, match="No space left on device"):
+            write_secret(tmp_path / "noise.key", bytes(32))
+    assert not list(tmp_path.iterdir())
+    write_secret(tmp_path / "noise.key", bytes(32))
+    with pytest.raises(UserError, match="File exists"):
+        write_secret(tmp_path / "noise.key", bytes(32))
+
+
+@pytest.mark.parametrize("left", [b"[1, 2", b'["a", 1]', b"[1, -1]", b"[1, 1.5]", b"[1]", b"[" * 20_000, b"\xff", b""])
+def test_a_damaged_budget_is_one_sentence(left: bytes, tmp_path: Path) -> None:
+    """Also one of an earlier version, which has no digest."""
+    (tmp_path / "spent.json").write_bytes(b"[3, 4]")
+    books = Bookkeeping(2)
+    books.recall_spending(tmp_path)
+    assert books.uploads == [3, 4]
+    (tmp_path / "spent.json").write_bytes(left)
+    with pytest.raises(UserError, match=r"spent\.json is damaged"):
+        books.recall_spending(tmp_path)

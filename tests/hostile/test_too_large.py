@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from perinvfl.core.memory import check_fits, free_memory
 from perinvfl.errors import UserError
 from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings
+from perinvfl.runs.experiment import build_experiment
 from tests.commands import called, check_refusal, tiny_file
 
 
@@ -65,3 +67,19 @@ def test_every_number_has_an_upper_bound() -> None:
         for _ in range(100_000):
             deep = [deep]
         build(ModelSettings, deep, "model")
+
+
+LONG = "x" * 100_000
+TOO_LONG = [
+    ({"data": {"benchmark": "rc_mnist", "data_root": LONG}}, "must be a text of at most 4000 characters"),
+    ({"data": {"benchmark": "rc_mnist", "data_root": "y" * 300}}, "has no file train-images"),
+    ({"algorithm": [{"name": "fedavg", LONG: {"from": 0}}]}, "a search range is"),
+]
+
+
+@pytest.mark.parametrize(("change", "why"), TOO_LONG, ids=["text", "name of a file", "key"])
+def test_texts_and_names_that_are_too_long_are_short_in_the_sentence(change: dict[str, Any], why: str) -> None:
+    table = {"data": {"benchmark": "random"}, "training": {"rounds": 1}, "algorithm": [{"name": "fedavg"}]}
+    with pytest.raises(UserError, match=why) as refusal:
+        build_experiment(table | change).trials[0].federation()
+    assert len(str(refusal.value)) < 1000

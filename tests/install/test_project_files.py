@@ -94,4 +94,4 @@ def links_of(name: str) -> list[str]:
 def test_links_lead_somewhere(name: str) -> None:
     for link in links_of(name):
         assert (ROOT / name).parent.joinpath(link).exists(), link
-    assert Path("docs/deployment.md") in map(Path, links_of("SECURITY.md"))
+    assert Path("docs/site_security.md") in map(Path, links_of("SECURITY.md"))

@@ -1,12 +1,7 @@
 """The package as users install it: the built wheel, in an environment of its own, used from an empty folder."""
 
-import json
-import os
 import site
 import subprocess
-import sys
-import venv
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -15,40 +10,35 @@ import pytest
 import perinvfl
 from perinvfl.results.finished import published_names
 from tests.commands import ROOT
+from tests.install.environments import (
+    Environment,
+    answers,
+    build_wheel,
+    empty_environment,
+    link,
+    pip,
+    pythons,
+    required,
+)
 
 MOST_BYTES = 12_000_000  # 10 of them are the digits and garments
 SMALL = [f"--set={setting}" for setting in ("training.rounds=1", "training.batch_size=0", "data.train_per_client=100")]
 SMALL.append("--set=data.test_per_client=40")
-Call = Callable[..., subprocess.CompletedProcess[str]]
+COMPILED = ("torch", "numpy")  # what is made for one Python alone
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    line = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(line, cwd=ROOT, check=True, capture_output=True)
-    return next(folder.glob("*.whl"))
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Call:
-    """A program of an environment with the wheel, and with the libraries of this one; each call in one empty folder."""
-    folder = tmp_path_factory.mktemp("environment")
-    venv.create(folder, symlinks=True)
-    python, here = folder / "bin/python", tmp_path_factory.mktemp("empty")
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check", "install"]
-    subprocess.run([*pip, "--quiet", "--no-deps", "--no-index", str(wheel)], check=True)
-    own = next(folder.glob("lib/python*/site-packages"))
-    # A path in a .pth file is searched last, and what lies there in .pth files itself, such as a checkout, is not read.
-    (own / "libraries.pth").write_text("\n".join(site.getsitepackages()) + "\n")
-    without = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "COLUMNS")}
-
-    def call(*words: object, program: str = "perinvfl") -> subprocess.CompletedProcess[str]:
-        line = [str(folder / "bin" / program), *map(str, words)]
-        env = {**without, "OMP_NUM_THREADS": "1"}
-        return subprocess.run(line, cwd=here, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-
-    return call
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """An environment with the wheel, and with the libraries of this one; its programs are called in an empty folder."""
+    folder, here = tmp_path_factory.mktemp("environment"), tmp_path_factory.mktemp("empty")
+    made = empty_environment(folder, here, map(Path, site.getsitepackages()))
+    pip("--python", made.python, "install", "--no-deps", "--no-index", wheel)
+    return made
 
 
 def printed(done: subprocess.CompletedProcess[str]) -> str:
@@ -66,36 +56,14 @@ def test_what_is_in_the_wheel(wheel: Path) -> None:
     assert {path.removeprefix("src/") for path in tracked} <= set(names)
 
 
-def test_it_is_the_wheel_that_answers(installed: Call) -> None:
+def test_it_is_the_wheel_that_answers(installed: Environment) -> None:
     code = "import perinvfl; print(perinvfl.__file__, perinvfl.__version__)"
-    file, version = printed(installed("-c", code, program="python")).split()
+    file, version = printed(installed.call("-c", code)).split()
     assert "site-packages/perinvfl" in file and str(ROOT) not in file
-    assert version == printed(installed("--version")).strip() == perinvfl.__version__
+    assert version == printed(installed.call("--version", program="perinvfl")).strip() == perinvfl.__version__
 
 
-ONE_PROCESS = """
-import contextlib, io, json, sys
-from perinvfl.cli import call
-
-answers = []
-for line in json.loads(sys.argv[1]):
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = call(line)
-    answers.append([code, out.getvalue(), err.getvalue()])
-print(json.dumps(answers))
-"""
-
-
-def answers(installed: Call, lines: Sequence[Sequence[str]]) -> list[tuple[int, str, str]]:
-    """Several command lines in one process of the installed package: a process each would take twice the time."""
-    return [
-        tuple(answer)
-        for answer in json.loads(printed(installed("-c", ONE_PROCESS, json.dumps(lines), program="python")))
-    ]
-
-
-def test_every_published_table_is_shown(installed: Call) -> None:
+def test_every_published_table_is_shown(installed: Environment) -> None:
     options = (
         ["beyond/rc_mnist", "--rule", "oracle"],
         ["waterbird", "--score", "worst-group"],
@@ -121,18 +89,18 @@ REFUSED = {
 }
 
 
-def test_what_a_finished_table_cannot_show_is_said_in_one_sentence(installed: Call) -> None:
+def test_what_a_finished_table_cannot_show_is_said_in_one_sentence(installed: Environment) -> None:
     given = answers(installed, [line.split() for line in REFUSED])
     for (line, said), (code, _, err) in zip(REFUSED.items(), given, strict=True):
         assert code == 2 and said in err and err.count("\n") == 1, (line, err)
 
 
-def test_the_demo_runs(installed: Call) -> None:
-    text = printed(installed("demo", *SMALL))
+def test_the_demo_runs(installed: Environment) -> None:
+    text = printed(installed.call("demo", *SMALL, program="perinvfl"))
     assert "Recommended" in text and "PerInvFL, paper" in text and text.endswith("Records: runs/demo\n")
 
 
-def test_presets_and_own_data_run(installed: Call) -> None:
+def test_presets_and_own_data_run(installed: Environment) -> None:
     short = ["--set", "training.rounds=2", "--set", "seeds=[0]"]
     demo, preset, data, init, run, table = answers(
         installed,
@@ -152,8 +120,22 @@ def test_presets_and_own_data_run(installed: Call) -> None:
     assert run == (0, "", "") and "Recommended" in table[1]
 
 
-def test_the_python_example_of_the_readme_runs(installed: Call) -> None:
+def test_the_python_example_of_the_readme_runs(installed: Environment) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     example = text.partition("```python\n")[2].partition("```")[0]
     assert "import perinvfl as pf" in example and "pf.start" in example
-    assert len(printed(installed("-W", "error", "-c", example, program="python")).splitlines()) >= 2
+    assert len(printed(installed.call("-W", "error", "-c", example)).splitlines()) >= 2
+
+
+@pytest.mark.parametrize("python", pythons())
+def test_every_python_at_hand_reads_tables(python: str, wheel: Path, tmp_path: Path) -> None:
+    """With the libraries that are written in Python; `make installs` takes them all, PyTorch among them."""
+    (tmp_path / "here").mkdir()
+    made = empty_environment(tmp_path / "environment", tmp_path / "here", python=pythons()[python])
+    pip("--python", made.python, "install", "--no-deps", "--no-index", wheel)
+    link((found for name, found in required(wheel).items() if name not in COMPILED), made.packages)
+    assert printed(made.call("--version")).startswith(f"Python {python.removeprefix('python')}.")
+    printed(made.call("-W", "error", "-m", "compileall", "-q", made.packages / "perinvfl"))
+    lines = (["--help"], ["list"], ["list", "fedavg"], ["table", "beyond"], ["table", "worlds"])
+    for line, (code, out, err) in zip(lines, answers(made, lines), strict=True):
+        assert (code, err) == (0, "") and len(out.splitlines()) > 5, (line, err)

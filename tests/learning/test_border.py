@@ -6,9 +6,19 @@ import pytest
 import torch
 from torch import Tensor
 
+from perinvfl.core.image_grid import GRID
 from perinvfl.core.seeding import generator
 from perinvfl.data.images import EDGE
-from perinvfl.learning.border import RADIUS, RIDGE, UNIT, border_numbers, border_statistics, find_reading, read_border
+from perinvfl.learning.border import (
+    RADIUS,
+    RIDGE,
+    UNIT,
+    border_numbers,
+    border_statistics,
+    cell_brightness,
+    find_reading,
+    read_border,
+)
 from perinvfl.learning.slopes import client_sums, zero_sums
 
 
@@ -102,3 +112,18 @@ def test_each_of_three_classes_is_read() -> None:
     likely = read_border(find_reading(client_sums("multiclass", 3, 1, x, y, context)), x, y, context, 3)
     assert likely.shape == (600, 3) and float((likely.argmax(1) == y).float().mean()) > 0.95
     torch.testing.assert_close(likely.sum(1), torch.ones(600, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.float32])
+@pytest.mark.parametrize("side", [5, 12, 14, 64])
+def test_cells_are_means_of_pixels(side: int, kind: torch.dtype) -> None:
+    images = torch.randint(0, 256, (3, 2, side, side), generator=generator(0, "cells")).to(kind)
+    scale = 255 if kind == torch.uint8 else 1
+    found = cell_brightness(images)
+    assert found.shape == (3, GRID**2)
+    for cell in range(GRID**2):
+        row, column = divmod(cell, GRID)
+        rows = range(row * side // GRID, math.ceil((row + 1) * side / GRID))
+        columns = range(column * side // GRID, math.ceil((column + 1) * side / GRID))
+        pixels = [images[:, channel, i, j].double() / scale for channel in range(2) for i in rows for j in columns]
+        torch.testing.assert_close(found[:, cell].double(), UNIT * torch.stack(pixels).mean(0), rtol=1e-5, atol=1e-6)

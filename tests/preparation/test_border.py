@@ -14,6 +14,7 @@ from perinvfl.engine.program_run import ProgramRun
 from perinvfl.learning.border import RADIUS
 from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings
+from perinvfl.preparation.facts import are_facts
 from perinvfl.preparation.program import program_of
 from perinvfl.preparation.settings import ContextSettings
 from perinvfl.runs.found_words import found_in_words
@@ -116,3 +117,63 @@ def test_borders_that_are_discounted_are_exchanged_where_there_are_batches() -> 
     assert "borders_exchanged" not in run.facts(1)["shortcut"] | whole.facts(0)["shortcut"]
     asked = dataclasses.replace(federations[0], augmentation=Augmentation(middle=(0.3, 0.5)))
     assert run_of({0: asked}, batch=16).seen(0).augmentation == asked.augmentation  # a user's own choice stays
+
+
+def test_to_say_it_where_it_is_found_anyway_changes_nothing() -> None:
+    """Told of a smaller middle, it would look nearer to the object and discount some of that."""
+    federations = {0: federation_of(VARIES, 2)}
+    told, alone = (run_of(federations, hidden, batch=16) for hidden in (0.4, 0.0))
+    assert told.facts(0)["right"] == alone.facts(0)["right"]
+    models = told.simulation.shared_model()
+    assert all(torch.equal(models[name], leaf) for name, leaf in alone.simulation.shared_model().items())
+
+
+def marked(agree: tuple[float, ...], classes: int, rotated: bool = False) -> Federation:
+    """Pictures whose background tells nothing, with a bright tag at the bottom that agrees with the class so often."""
+    source, plain = generator(0, "tags", *agree), federation_of((1 / classes,) * len(agree), classes)
+    x, y, context = plain.train
+    same = torch.rand(y.shape, generator=source) < torch.tensor(agree)[:, None]
+    tag = torch.where(same, y, (y + torch.randint(1, classes, y.shape, generator=source)) % classes)
+    x = x.clone()
+    x[..., 10:, 5:8] += tag[..., None, None, None]
+    if rotated:
+        x = torch.stack([torch.rot90(images, client, (-2, -1)) for client, images in enumerate(x)])
+    return dataclasses.replace(plain, train=Split(x, y, context))
+
+
+@pytest.mark.parametrize("classes", [2, CLASSES])
+def test_a_mark_that_varies_between_clients_is_found_by_its_cells_and_discounted(classes: int) -> None:
+    run = run_of({0: marked(VARIES, classes)}, batch=16)
+    shortcut = run.facts(0)["shortcut"]
+    assert shortcut["border"] == "discounted" and "borders_exchanged" not in shortcut
+    assert shortcut["cells"] and set(shortcut["cells"]) <= {37, 38, 39, 44, 45, 46}
+    assert are_facts({**run.facts(0), "right": run.facts(0)["right"][:1]})
+    assert "Answers by a few cells of the images alone (on a grid of 7 by 7: row " in found_in_words(run.facts(0))
+
+
+def test_a_mark_of_equal_strength_is_none() -> None:
+    assert "cells" not in run_of({0: marked(EQUAL, 2)}).facts(0)["shortcut"]
+
+
+def test_what_differs_because_clients_are_rotated_is_no_mark() -> None:
+    assert "cells" not in run_of({0: marked(EQUAL, 2, rotated=True)}).facts(0)["shortcut"]
+
+
+def test_what_a_user_says_of_the_border_comes_before_a_mark() -> None:
+    assert "cells" not in run_of({0: marked(VARIES, 2)}, hide_middle=0.7).facts(0)["shortcut"]
+
+
+@pytest.mark.parametrize("cells", [[49], [-1], ["1"], [True], [0] * 50, 3])
+def test_cells_that_there_are_not_are_no_facts(cells: Any) -> None:
+    shortcut: dict[str, Any] = {"varies_between": None, "left_out": [], "directions": [], "kept": False}
+    shortcut["border"] = "discounted"
+    assert are_facts({"shortcut": {**shortcut, "cells": [0, 48]}})
+    assert not are_facts({"shortcut": {**shortcut, "cells": cells}})
+
+
+@pytest.mark.parametrize("channels", [10, 11, 14])
+def test_images_of_many_channels_are_trained_on_too(channels: int) -> None:
+    plain = federation_of(ABSENT, 2)
+    train = plain.train._replace(x=plain.train.x.repeat(1, 1, 5, 1, 1)[:, :, :channels])
+    tests = {name: test._replace(x=test.x.repeat(1, 1, 5, 1, 1)[:, :, :channels]) for name, test in plain.tests.items()}
+    assert run_of({0: dataclasses.replace(plain, train=train, tests=tests)}).facts(0)["shortcut"]

@@ -14,12 +14,18 @@ from tests.reference.samples import Batch, Samples
 
 
 class LatePerInvFLIRM(PerInvFLIRM):
-    """θ_i starts from ν^t, its moments forgotten, in the rounds up to `personal_after`."""
+    """θ_i starts from ν^t, its moments forgotten, until its client has taken part after `personal_after` rounds."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.on_its_way: set[int] = set()
 
     def client(self, i: int, batch: Batch) -> float:
-        if self.t <= self.set.personal_after:
+        if i not in self.on_its_way:
             overwrite(self.theta[i], self.nu)
             self.theta_optimizer[i] = self.new_theta_optimizer(i)
+        if self.t >= self.set.personal_after:
+            self.on_its_way.add(i)
         return super().client(i, batch)
 
 

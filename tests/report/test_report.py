@@ -237,7 +237,7 @@ def test_the_diagnosis_is_in_it(browser: Browser, diagnosed: Path) -> None:
         assert page.locator("#client option").all_inner_texts() == ["all 5 (mean)", *SITES]
         page.locator("summary", has_text="Bern").click()
         bern = page.locator("details[open]")
-        assert "It leans on badge" in bern.inner_text() and "night" in bern.inner_text()
+        assert "It relies on badge" in bern.inner_text() and "night" in bern.inner_text()
 
 
 def test_published_tables_by_rule_beside_the_paper(browser: Browser, published: Path) -> None:

@@ -1,7 +1,12 @@
 """The finished tables of the package are those of the records in results/."""
 
+import lzma
+from pathlib import Path
+
 import pytest
 
+from perinvfl.errors import UserError
+from perinvfl.results import finished
 from perinvfl.results.finished import NOTE, finished_names, read_file, read_finished
 from perinvfl.results.published import table_of_published
 from perinvfl.results.render import as_json
@@ -9,6 +14,13 @@ from perinvfl.results.search_records import published_folders
 from scripts.make_finished_tables import digests, published_names
 from tests.reproduce.tables import RESULTS, published
 
+DAMAGED = {
+    "cut": lambda content: content[:-9],
+    "emptied": lambda content: b"",
+    "a bit flipped": lambda content: content[:99] + bytes([content[99] ^ 4]) + content[100:],
+    "another file": lambda content: lzma.compress(b'{"tables": {"rc_mnist": {"tables": {"oracle": 3}}}}'),
+    "nested": lambda content: lzma.compress(b"[" * 100_000),
+}
 RENEW = "`python scripts/make_finished_tables.py` renews them"
 
 
@@ -32,3 +44,12 @@ def test_they_show_what_the_records_show(name: str) -> None:
         assert table == made, f"{place}: {RENEW}"
         assert as_json(table) == as_json(made)
         assert all(t.rule == rule and t.rows for rule, by in finished.tables.items() for t in by.values())
+
+
+@pytest.mark.parametrize("how", DAMAGED)
+def test_a_damaged_one_is_one_sentence(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = (finished.FOLDER / "rc_mnist.json.xz").read_bytes()
+    (tmp_path / "rc_mnist.json.xz").write_bytes(DAMAGED[how](content))
+    monkeypatch.setattr(finished, "FOLDER", tmp_path)
+    with pytest.raises(UserError, match=r"rc_mnist\.json\.xz is damaged: reinstall perinvfl"):
+        read_finished(Path("rc_mnist"))

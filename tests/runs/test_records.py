@@ -8,7 +8,7 @@ import pytest
 
 from perinvfl.errors import UserError
 from perinvfl.runs.event_log import Writer
-from perinvfl.runs.facts import FORMAT, Effort, Facts, Purpose
+from perinvfl.runs.facts import FORMAT, Effort, Facts, Purpose, run_id
 from perinvfl.runs.records import EVENTS, Event, Run, find_runs, pack, read_packed, read_run
 
 CHOSEN = Purpose("chosen", Effort(trials=3, seeds=(7, 8)), ("source", "oracle"))
@@ -52,9 +52,17 @@ def test_a_label_of_a_new_record_is_not_read_for_facts(label: str) -> None:
     assert run.facts == facts and run.method == label and run.setting is None
 
 
+def whole(event: Event) -> Event:
+    """With all that a record says at its start."""
+    asked = {**event["asked"], "model": {}, "training": {"rounds": 3}}
+    of_data = {"spectrum": [], "task": "binary", "clients": 1, "notes": {}}
+    about = {"experiment": "tiny", "order": 0, "environment": {"perinvfl": "0.1.0"}}
+    return {**event, "id": run_id(asked), "asked": asked, **of_data, **about}
+
+
 def test_facts_survive_a_file(tmp_path: Path) -> None:
     facts = Facts("IRM", 7, 5, "client 2", CHOSEN)
-    fields = start("IRM #7 without 2", leave_out=2) | facts.as_fields()
+    fields = whole(start("IRM #7 without 2", leave_out=2)) | facts.as_fields()
     fields.pop("event")
     Writer(tmp_path / "run").write("start", **fields)
     run = read_run(tmp_path / "run")

@@ -90,6 +90,7 @@ def test_options_become_what_a_single_value_would(tmp_path: Path) -> None:
         ('beta = {from = "a", to = 2}', "algorithm[0].beta: a search range is"),
         ("beta = {from = true, to = 2}", "algorithm[0].beta: a search range is"),
         ("beta = {from = nan, to = 2}", "algorithm[0].beta: a search range is"),
+        (f"beta = {{from = 1, to = {10**400}}}", "algorithm[0].beta: a search range is"),  # no float holds it
         ("beta = {one_of = []}", "algorithm[0].beta: a search range is"),
         ("beta = {one_of = 3}", "algorithm[0].beta: a search range is"),
         ("beta = {}", "algorithm[0].beta: a search range is"),

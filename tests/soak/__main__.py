@@ -1,10 +1,10 @@
 """`python -m tests.soak --seconds 7200`: runs with random faults for as long as it is told, and what they use up.
 
-A server and four sites on loopback train one kind of run after another (plain, secure aggregation, differential
-privacy, inferred contexts, some sites per round). Runs and sites are killed and paused on the way; in the first quarter
-the server too. Beside it a process of the simulator stops and resumes runs, and others are killed. Every run must end
-with the bits of one that was not disturbed. Between runs memory, descriptors, threads and disk of what lives long are
-measured. It ends with code 1 and one sentence if anything grew beyond the records.
+A server and four sites on loopback train one kind of run after another, each at least once (plain, secure aggregation,
+differential privacy, inferred contexts, some sites per round). Runs and sites are killed and paused on the way; in the
+first quarter the server too. Beside it a process of the simulator stops and resumes runs, and others are killed. Every
+run must end with the bits of one that was not disturbed. Between runs memory, descriptors, threads and disk of what
+lives long are measured. It ends with code 1 and one sentence if anything grew beyond the records.
 """
 
 import argparse
@@ -98,9 +98,9 @@ def soak(root: Path, seconds: float, seed: str, kinds: Sequence[str] = tuple(KIN
         deployment.undisturbed(kinds)
         simulations.begin(seed)
         began = said = time.monotonic()
-        while time.monotonic() - began < seconds:
-            share = (time.monotonic() - began) / seconds
-            deployment.disturbed(rng.choice(kinds), server_too=share < SERVER_KILLED)
+        while (passed := time.monotonic() - began) < seconds or deployment.counts.runs < len(kinds):
+            kind = kinds[deployment.counts.runs % len(kinds)]
+            deployment.disturbed(kind, server_too=passed < SERVER_KILLED * seconds)
             simulations.disturbed()
             deployment.measure()
             growth.note("the simulator", simulations.measured())
@@ -133,11 +133,13 @@ def main() -> int:
     given = parser.parse_args()
     seed = given.seed or secrets.token_hex(4)
     print(f"seed {seed}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="soak") as root:
-        try:
-            grew = soak(Path(root), given.seconds, seed)
-        except Wrong as wrong:
-            grew = [str(wrong)]
+    root = Path(tempfile.mkdtemp(prefix="soak"))
+    try:
+        grew = soak(root, given.seconds, seed)
+    except Wrong as wrong:
+        grew = [str(wrong), f"What the processes wrote is kept in {root}."]
+    else:
+        shutil.rmtree(root)
     for sentence in grew:
         print(f"error: {sentence}", file=sys.stderr)
     return 1 if grew else 0

@@ -14,13 +14,13 @@ from perinvfl.runs.records import read_run
 from tests.commands import environment, until
 from tests.flower.processes import RANDOM, SITES, Processes
 from tests.soak.growth import Growth, measure, measure_files
-from tests.soak.traces import trace_of_deployment
+from tests.soak.traces import differing, trace_of_deployment
 from tests.warm import Started
 
 ROUNDS = 6
 LASTING = "a"  # the site that is never killed
 EVERYBODY = "minimum_replies = 4\n"  # so that faults change no number
-PATIENT = "round_timeout = 4\npatience = 120\nserver_patience = 20\nlast_patience = 60\n"
+PATIENT = "round_timeout = 4\npatience = 120\nserver_patience = 60\nlast_patience = 60\n"
 CONTEXTS = "[contexts]\ninfer = 'hard'\nevery = 2\nreference_rounds = 2\nreference_rate = 0.02\n"
 DIGITS = "benchmark = 'rc_mnist'\ntrain_per_client = 40\nholdout = 8\ntest_per_client = 8\n"
 NOISE = 2.0
@@ -89,8 +89,10 @@ class Deployment(Processes):
             if run.poll() is None:
                 run = self.disturb(kind, run, out, self.rng.choice([*FAULTS, *(["kill the server"] * server_too)]))
         self.finish(kind, run, out)
-        if self.trace(kind, out) != self.expected[kind]:
-            raise Wrong(f"A run ({kind}) ended with other bits than when it was not disturbed: {out}.")
+        found, expected = self.trace(kind, out), self.expected[kind]
+        if found != expected:
+            what = differing(found, expected)
+            raise Wrong(f"A run ({kind}) ended with other bits than when it was not disturbed ({what}): {out}.")
         shutil.rmtree(out)
         self.counts.runs += 1
 

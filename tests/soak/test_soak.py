@@ -1,17 +1,30 @@
 """The first half minute of `make soak`, and that what grows is noticed."""
 
+import json
+import secrets
 from pathlib import Path
 
 import pytest
 
 from tests.soak.__main__ import soak
+from tests.soak.deployment import Wrong
 from tests.soak.growth import ALLOWED, Growth
 
 
 @pytest.mark.slow
 def test_runs_with_random_faults_end_with_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # which the soak changes for its processes
-    assert soak(tmp_path, seconds=6.0, seed="fixed", kinds=["private"]) == []
+    assert soak(tmp_path, seconds=6.0, seed="fixed", kinds=["plain", "private"]) == []
+
+
+@pytest.mark.slow
+def test_other_bits_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(
+        "tests.soak.deployment.trace_of_deployment", lambda *_: json.dumps([secrets.token_hex(8), [], []])
+    )
+    with pytest.raises(Wrong, match=r"ended with other bits than .* \(the server's model\)"):
+        soak(tmp_path, seconds=0.0, seed="fixed", kinds=["plain"])
 
 
 @pytest.mark.parametrize("what", ALLOWED)

@@ -37,3 +37,14 @@ def trace_of_deployment(folder: Path, sites: list[Path]) -> str:
     """ν and the server's optimizer, all that each site keeps, and the record."""
     states = [digest(state_at(site, folder)) for site in sites]
     return json.dumps([digest(server_state(folder)), states, recorded(folder)])
+
+
+def differing(found: str, expected: str) -> str:
+    """What is not the same in two traces of a deployment, in words."""
+    (server, states, record), (server_then, states_then, record_then) = json.loads(found), json.loads(expected)
+    parts = ["the server's model"] if server != server_then else []
+    parts += [f"what site {number} keeps" for number, own in enumerate(states) if own != states_then[number]]
+    if len(record) != len(record_then):
+        return "; ".join([*parts, "how much is on record"])
+    pairs = zip(record, record_then, strict=True)
+    return "; ".join([*parts, *(f"on record {event} in place of {then}" for event, then in pairs if event != then)])

@@ -13,7 +13,7 @@ from perinvfl.learning.problem import Batches, Problem
 
 @dataclass(frozen=True)
 class Alone(Algorithm):
-    """R steps a round on the client's own risk; nothing but a zero leaves it."""
+    """R steps per round on the client's own risk; nothing leaves the client, which sends zeros."""
 
     title: ClassVar[str] = "Alone"
     paper: ClassVar[str] = "-"

@@ -299,6 +299,11 @@ class Algorithm:
         """What the whole loss is divided by."""
         return 1.0
 
+    def at(self, round: int) -> "Algorithm":
+        """The algorithm in this round, where a client does less in some rounds than in others; executors ask before
+        every round."""
+        return self
+
     def over(self, rounds: int) -> "Algorithm":
         """The algorithm in a run of so many rounds, where that decides settings that nobody sets."""
         return self
@@ -316,7 +321,8 @@ def erm(problem: Problem, weight: Number = 1.0) -> Objective:
         risk = risks.context_means(risks.losses(problem.task, logits, y), problem.whole(context))[0]
         return weight * risk, risk
 
-    def slope(logits: Tensor, y: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
-        return risks.binary_risk_slope(logits, y, weight), risks.losses("binary", logits, y).mean()
+    def slope(logits: Tensor, y: Tensor, context: Tensor) -> Tensor:
+        return risks.binary_risk_slope(logits, y, weight)
 
-    return SlopedObjective(objective, slope) if problem.task == "binary" and not problem.padded else objective
+    known = problem.task == "binary" and not problem.padded
+    return SlopedObjective(objective, slope, risks.binary_risk) if known else objective

@@ -82,13 +82,12 @@ class Penalized(Algorithm):
             risk = risks.context_means(sample_losses, problem.whole(context)) if contexts else context_risks
             return (context_risks.sum() + weight * penalty(seen)) / scale, risk[0]
 
-        def slope(logits: Tensor, y: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+        def slope(logits: Tensor, y: Tensor, context: Tensor) -> Tensor:
             member = problem.members(context) if contexts else None
-            found = risks.binary_irm_slope(logits, y, member, problem.paired, weight, scale)
-            return found, risks.losses("binary", logits, y).mean()
+            return risks.binary_irm_slope(logits, y, member, problem.paired, weight, scale)
 
         known = problem.task == "binary" and self.invariant_by == "irm" and not problem.padded
-        return FeatureObjective(objective, slope if known else None)
+        return FeatureObjective(objective, slope, risks.binary_risk) if known else FeatureObjective(objective)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from perinvfl.algorithms.parts import Part, PartlyPersonal
 
 @dataclass(frozen=True)
 class LGFedAvg(PartlyPersonal):
-    """The other way round than FedPer: the features ℓ_i are each client's own, the head g is averaged over clients.
+    """The reverse of FedPer: the features ℓ_i are each client's own, the head g is averaged over clients.
 
     The paper may begin at a model that FedAvg has trained; here all begin at the same random model.
     """

@@ -10,7 +10,7 @@ from perinvfl.algorithms.messages import Upload
 from perinvfl.core import optimizers, tree
 from perinvfl.core.optimizers import Moments
 from perinvfl.core.tree import Params
-from perinvfl.learning.problem import Batch, Descent, FeatureObjective, Number, Objective, Problem
+from perinvfl.learning.problem import Batch, Descent, FeatureObjective, Number, Objective, Problem, SlopedObjective
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,11 @@ class LocalSteps:
         """One step down an objective; the objective's aux at ν^t is taken for the risk, if none is known yet."""
         if self._reached is not None:
             step = problem.descend(objective, self._reached, batch, how, self.moments, anchor)
-            return replace(self._noting(step.aux), moments=step.moments, _reached=step.params)
+            return LocalSteps(step.moments, self._risk_or(step.aux), self._origin, {}, step.params)
+        if self.risk is not None and isinstance(objective, SlopedObjective | FeatureObjective):
+            objective = objective.telling(self.risk)  # known: not computed again
         step = problem.descend(objective, self._origin, batch, how, self.moments, anchor, total=self._sum)
-        return replace(self._noting(step.aux), moments=step.moments, _sum=step.params)
+        return LocalSteps(step.moments, self._risk_or(step.aux), self._origin, step.params, None)
 
     def move(self, kind: optimizers.Kind, gradient: Params, rate: Number) -> "LocalSteps":
         """One step along a direction that the algorithm worked out itself."""
@@ -95,5 +97,5 @@ class LocalSteps:
         update = self._sum if reached is None else tree.map(torch.sub, reached, self._origin)
         return Upload(update if names is None else {name: update[name] for name in names}, self.risk)
 
-    def _noting(self, aux: Tensor) -> "LocalSteps":
-        return self if self.risk is not None else replace(self, risk=aux)
+    def _risk_or(self, aux: Tensor) -> Tensor:
+        return aux if self.risk is None else self.risk

@@ -14,47 +14,49 @@ from perinvfl.learning.problem import Number
 class Broadcast(NamedTuple):
     """What one client receives at the start of a round."""
 
-    params: Params  # ν^t; where a part of the model is personal, the rest of it
-    weight: Tensor  # the weight of this client's risk in the global objective: N q_i for GroupDRO, else 1
-    round: Number  # t
-    control: Params = EMPTY  # the server's control variate, c of SCAFFOLD; empty for other methods
+    params: Params  #: ν^t; where a part of the model is personal, the rest of it
+    weight: Tensor  #: the weight of this client's risk in the global objective: N q_i for GroupDRO, else 1
+    round: Number  #: t
+    control: Params = EMPTY  #: the server's control variate, c of SCAFFOLD; empty for other methods
 
 
 class Upload(NamedTuple):
     """All that a client sends to the server: never θ_i, never data."""
 
-    update: Params  # ν_{i,R} − ν^t, summed step by step: a difference of two models rounds small steps away
-    risk: Tensor  # R(ν^t; D_i), one number
-    # A second set of numbers, of which the server needs the mean alone: SCAFFOLD's change of the control variate,
-    # c_i⁺ − c_i, or FedNova's share of steps. Empty for other methods; `start_control` declares it.
+    update: Params  #: ν_{i,R} − ν^t, summed step by step: a difference of two models rounds small steps away
+    risk: Tensor  #: R(ν^t; D_i), one number
+    #: A second set of numbers, of which the server needs the mean alone: SCAFFOLD's change of the control variate,
+    #: c_i⁺ − c_i, or FedNova's share of steps. Empty for other methods; `start_control` declares it.
     control: Params = EMPTY
 
 
 class Combined(NamedTuple):
-    """What the uploads of a round come to."""
+    """The uploads of a round, combined."""
 
-    update: Params  # by the algorithm's aggregation
-    control: Params = EMPTY  # the mean
+    update: Params  #: by the algorithm's aggregation
+    control: Params = EMPTY  #: the mean
 
 
 class ClientState(NamedTuple):
     """What stays with the client between rounds. Parts an algorithm does not use are empty."""
 
-    personal: Params  # θ_i
+    personal: Params  #: θ_i
     personal_moments: Moments
-    moments: Moments  # of the local optimizer of ν
-    weights: Params  # its own weights: {"q": [K]} of GroupDRO, APFL's α, FedALA's W
-    last: Tensor  # the round it last took part in; -1 before the first
-    control: Params = EMPTY  # c_i of SCAFFOLD
+    moments: Moments  #: of the local optimizer of ν
+    weights: Params  #: its own weights: {"q": [K]} of GroupDRO, APFL's α, FedALA's W
+    last: Tensor  #: the round it last took part in; -1 before the first
+    control: Params = EMPTY  #: c_i of SCAFFOLD
 
 
 class ServerState(NamedTuple):
-    params: Params  # ν
+    """What stays with the server between rounds."""
+
+    params: Params  #: ν
     moments: Moments
-    weights: Tensor  # q, [N]
-    round: Tensor  # t, number of rounds done
-    control: Params = EMPTY  # c of SCAFFOLD, the mean share of steps of FedNova
-    average: Params = EMPTY  # mean of ν over rounds, where that is what predicts
+    weights: Tensor  #: q, [N]
+    round: Tensor  #: t, number of rounds done
+    control: Params = EMPTY  #: c of SCAFFOLD, the mean share of steps of FedNova
+    average: Params = EMPTY  #: mean of ν over rounds, where that is what predicts
 
     @property
     def in_use(self) -> Params:

@@ -57,10 +57,10 @@ class PerInvFL(Algorithm1):
     # A late start ---------------------------------------------------------------------------------------------
 
     def late_start(self, broadcast: Broadcast, state: ClientState) -> ClientState:
-        """θ_i at ν^t, until it goes its own way."""
+        """θ_i at ν^t, until it goes its own way: the first time that its client takes part after so many rounds."""
         if isinstance(self.personal_after, int) and self.personal_after == 0:
             return state
-        early = torch.as_tensor(broadcast.round <= self.personal_after)
+        early = state.last < self.personal_after
         theta = tree.map(lambda t, v: torch.where(early, v, t), state.personal, broadcast.params)
         return state._replace(personal=theta, personal_moments=optimizers.forget(state.personal_moments, early))
 

@@ -33,7 +33,7 @@ SQUARED_NORM, MOST_SQUARED_NORM = 1.0, 0.01  # the weight of ‖params‖²: thi
 
 @dataclass(frozen=True)
 class Recommended(PerInvFL):
-    """Looks for a shortcut, does what helps against it, and trains ν and θ_i without any setting."""
+    """Looks for shortcuts, leaves them out or discounts them, and trains a shared model ν and personal models θ_i."""
 
     title: ClassVar[str] = "Recommended"
     paper: ClassVar[str] = "this project"
@@ -54,16 +54,15 @@ class Recommended(PerInvFL):
             personal_learning_rate=PERSONAL_STEP * min(1.0, USUAL_ROUNDS / rounds),
         )
 
+    def at(self, round: int) -> "Recommended":
+        if round >= self.personal_after:
+            return self
+        return Following(**{field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
+
     def client(
         self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
     ) -> tuple[Upload, ClientState]:
         l2 = squared_norm_weight(broadcast.params, batches.data.context)
-        if not isinstance(broadcast.round, Tensor) and broadcast.round < self.personal_after:
-            # θ_i begins at ν when its time comes; until then only its batch is passed over.
-            own = dataclasses.replace(self, l2=l2)  # type: ignore[arg-type]
-            steps = LocalSteps.begin(problem, broadcast.params, state.moments)
-            steps = own.local_step(problem, broadcast, steps, batches, self.personal_steps)
-            return steps.upload(), state._replace(moments=steps.moments)
         rate = self.personal_learning_rate * size_of(broadcast.params)
         own = dataclasses.replace(self, l2=l2, personal_learning_rate=rate)  # type: ignore[arg-type]
         upload, new = super(Recommended, own).client(problem, broadcast, state, batches)
@@ -74,7 +73,7 @@ class Recommended(PerInvFL):
         )
 
     def personal(self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches) -> Params:
-        early = torch.as_tensor(broadcast.round <= self.personal_after)
+        early = state.last < self.personal_after  # it has not taken part since then
         return tree.map(lambda nu, theta: torch.where(early, nu, theta), broadcast.params, state.personal)
 
     # A run that becomes infinite goes back to the last model that was sound, and halves its steps ---------------------
@@ -128,6 +127,20 @@ class Recommended(PerInvFL):
 
     def check(self, where: str) -> None:
         """There is nothing to set."""
+
+
+@dataclass(frozen=True)
+class Following(Recommended):
+    """`recommended` until θ_i sets out: only ν is trained, and the batch of θ_i is passed over."""
+
+    def client(
+        self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
+    ) -> tuple[Upload, ClientState]:
+        l2 = squared_norm_weight(broadcast.params, batches.data.context)
+        own = dataclasses.replace(self, l2=l2)  # type: ignore[arg-type]
+        steps = LocalSteps.begin(problem, broadcast.params, state.moments)
+        steps = own.local_step(problem, broadcast, steps, batches, self.personal_steps)
+        return steps.upload(), state._replace(moments=steps.moments)
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def load(source: Any, *, seed: int = 0, **settings: Any) -> Federation:
     """Data of your own (settings as in `[data]`: label, client, context, ...) or a benchmark by its name.
 
     source: the path of a file or folder, a data frame of pandas, polars or pyarrow, a Hugging Face data set, or the
-    name of a benchmark. The seed draws what is held out.
+    name of a benchmark. The seed decides which rows are held out.
     """
     if frame_kind(source):
         return frame_federation(source, _plain(settings), seed)
@@ -79,7 +79,7 @@ def from_arrays(
     seed: int = 0,
     **division: Any,
 ) -> Federation:
-    """From arrays, tensors, lists or a table in memory: x [n, ...], y [n], and who and where each row is from.
+    """From arrays, tensors, lists or a table in memory: x [n, ...], y [n], the client and the context of each row.
 
     A missing value of a table (NaN, None) becomes the training median, text a category; `categories` names further
     columns that are categories, and `missing_values` numbers that stand for a missing value, as {"chol": 0}.
@@ -110,7 +110,7 @@ def start(
 
     model: settings as in `[model]`, `module:function`, or a function that makes a torch.nn.Module.
     contexts: settings as in `[contexts]`, to infer them. training: settings as in `[training]`.
-    Without a seed, that of the federation.
+    Without a seed, the federation's is used.
     """
     if not isinstance(federation, Federation):
         raise UserError(f"start takes a federation, as load gives, and was given a {type(federation).__name__}.")

@@ -91,7 +91,7 @@ class Session:
             yield self.step()
 
     def step(self) -> Round:
-        """Train one round, also beyond the number asked for."""
+        """Train one round, even beyond the number asked for."""
         began = time.perf_counter()
         simulation = self._run.simulation
         ids = simulation.participants(self.rounds_done)[0].tolist()

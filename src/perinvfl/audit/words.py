@@ -160,7 +160,7 @@ def limits(audit: Audit) -> list[str]:
             "context, such as the year or the device (--context), would tell the two apart."
         )
     lines.append(
-        "The models of this audit are linear in the columns. A stronger model may lean on a column in ways that these "
+        "The models of this audit are linear in the columns. A stronger model may rely on a column in ways that these "
         "do not show. Intervals are 95 % over rows."
     )
     if not any(c.held_out for c in audit.contexts):
@@ -188,7 +188,9 @@ def short(column: ColumnAudit) -> str:
     """The reason in a few words."""
     if column.habit is not None and column.verdict.reason == "habit and value":
         return (
-            "its gaps tell the site" if column.habit.value is None else f"{column.habit.value:g} in it tells the site"
+            "its gaps identify the site"
+            if column.habit.value is None
+            else f"its {column.habit.value:g} identifies the site"
         )
     return SHORT[column.verdict.reason]
 
@@ -214,7 +216,7 @@ def score(audit: Audit, value: float) -> str:
     """A score as people say it."""
     if audit.task == "regression":
         return f"{100 * (1 + value):.1f} % of the variance explained"
-    return f"{100 * value:.1f} % right"
+    return f"an accuracy of {100 * value:.1f} %"
 
 
 def in_points(change: Change, sign: bool = True) -> str:
@@ -232,8 +234,8 @@ def in_points(change: Change, sign: bool = True) -> str:
 def _turned(found: Sequence[Relation]) -> str:
     share = weakest(list(found))
     if share < -0.1:
-        return "It even turns round: a model that leans on it is misled there."
-    return "A model that leans on it is misled where it is weaker than in training."
+        return "It even reverses: a model that relies on it is misled there."
+    return "A model that relies on it is misled where it is weaker than in training."
 
 
 def _shares(habit: Habit) -> str:

@@ -26,7 +26,7 @@ from perinvfl.core.stopping import STOPPED, end_process
 
 PROGRAM = "perinvfl"
 app = typer.Typer(
-    help="Federated learning that is personal to each client and still holds when the world shifts.",
+    help="Federated learning that is personal to each client and still works when the world shifts.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

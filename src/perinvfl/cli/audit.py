@@ -26,9 +26,9 @@ def audit(
         str, typer.Option("--context", help="Column that names the context, such as the year or the device.")
     ] = "",
     held_out: Annotated[
-        list[str] | None, typer.Option("--held-out", help="A context that only measures the advice; may be repeated.")
+        list[str] | None, typer.Option("--held-out", help="A context used only to test the advice; may be repeated.")
     ] = None,
-    feature: Annotated[list[str] | None, typer.Option("--feature", help="A column to look at; else all.")] = None,
+    feature: Annotated[list[str] | None, typer.Option("--feature", help="A column to look at; by default all.")] = None,
     ignore: Annotated[list[str] | None, typer.Option("--ignore", help="A column to leave out.")] = None,
     category: Category = None,
     missing: Missing = None,

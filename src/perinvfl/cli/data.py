@@ -49,7 +49,7 @@ def waterbird(
     set: Set = None,
     preview: Preview = None,
 ) -> None:
-    """Put birds in front of backgrounds once; training then needs neither the photographs nor Pillow."""
+    """Make the pictures of WaterBird once; training then needs neither the photographs nor Pillow."""
     from perinvfl.core import config
     from perinvfl.data.benchmarks.waterbird import WaterbirdSettings, open_album
 
@@ -72,7 +72,7 @@ def waterbird(
 def drawn_birds(
     seed: Annotated[int, typer.Option("--seed", help="Seed of the draw.")] = 0, set: Set = None, preview: Preview = None
 ) -> None:
-    """Draw the stand-in for WaterBird, which is drawn anew each time: nothing is kept."""
+    """Show the drawn stand-in for WaterBird. Every run draws it again, so nothing is kept."""
     from perinvfl.core import config
     from perinvfl.data.benchmarks.drawn import DrawnSettings, drawn_pictures
 
@@ -86,7 +86,7 @@ def drawn_birds(
 def heart_disease(
     out: Annotated[Path, typer.Option("-o", "--out", help="The file to write.")] = Path("hospitals.csv"),
 ) -> None:
-    """Write the table of four hospitals as a CSV file, to try out what is for tables of your own."""
+    """Write the heart-disease table of four hospitals as a CSV file, to practise with."""
     from perinvfl.core.files import write_atomically
     from perinvfl.data.benchmarks.heart_disease import HOSPITALS, patients_table
 

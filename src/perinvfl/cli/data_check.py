@@ -77,9 +77,9 @@ def _show(console: Console, found: dict[str, Any]) -> None:
     for warning in found["warnings"]:
         _tell(console, f"note: {warning}", "yellow")
     for remark in found["remarks"][:MOST_LINES]:
-        _tell(console, f"note: {remark['told']}", "yellow")
+        _tell(console, f"note: {remark['message']}", "yellow")
     for group in found["grouped"][:MOST_LINES]:
-        _tell(console, f"wrong: {group['told']}", "red")
+        _tell(console, f"wrong: {group['message']}", "red")
     for name in ("remarks", "grouped"):
         if len(found[name]) > MOST_LINES:
             more = f"{len(found[name]) - MOST_LINES} more {'notes' if name == 'remarks' else 'faults'}"

@@ -40,7 +40,7 @@ def group() -> None:
 def init(
     folder: Annotated[Path, typer.Argument(help="A new folder.")],
     sites: Annotated[str, typer.Option("--sites", help="Names of the sites, in the order of the clients: a,b,c.")],
-    host: Annotated[list[str], typer.Option("--host", help="Name or address of the server; the first is used.")],
+    host: Annotated[list[str], typer.Option("--host", help="Address of the server; sites use the first one given.")],
     port: Annotated[int, typer.Option("--port", help="The server's only port.")] = 9443,
 ) -> None:
     """Write certificates, keys and configuration for a server and its sites, and say what to do with them."""
@@ -172,7 +172,7 @@ def local(
 
 @app.command()
 def status(folder: Folder) -> None:
-    """Show which sites are connected, and how far the runs are."""
+    """Show which sites are connected, and how far each run has got."""
     from perinvfl.flower import layout, run_process
 
     server = layout.open_server(folder)

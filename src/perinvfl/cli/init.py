@@ -121,10 +121,10 @@ def _draft(path: Path, file: Path, guesses: "dict[str, Guess]", declared: dict[s
     if set(found.get("features", ())) <= set(ignore):
         ignore = {}  # something must be left to predict from
     if "task" not in found:
-        raise UserError(f"{path} cannot be used: {found['grouped'][0]['told']}.")
+        raise UserError(f"{path} cannot be used: {found['grouped'][0]['message']}.")
     held, why = _held_out(found)
     kept = [remark for remark in found["remarks"] if remark["column"] not in ignore]
-    remarks = [remark["told"] for remark in kept if remark["kind"] not in ("missing", "category")]
+    remarks = [remark["message"] for remark in kept if remark["kind"] not in ("missing", "category")]
     draft = Draft(
         name=re.sub(r"[^\w .-]", "_", file.stem).strip(" .-") or "experiment",
         path=relative_path(path, file),

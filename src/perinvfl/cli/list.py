@@ -52,7 +52,7 @@ def show_catalogue(
         ),
     ] = None,
 ) -> None:
-    """Show what an experiment file may name, one line each; with a NAME, that one and all its settings."""
+    """List what an experiment file can name, one line each; with a NAME, show it with all its settings."""
     console = wide_console()
     if name is None:
         _show_all(console)
@@ -94,7 +94,7 @@ def _show_one(console: Console, name: str) -> None:
     catalogue = read_catalogue()
     if name in catalogue.algorithms:
         entry = catalogue.algorithms[name]
-        _show_settings(console, f"algorithm {name}: {_titled(entry)}", entry.settings)
+        _show_settings(console, f"algorithm {name}: {_titled(entry)}", entry.settings, entry.about)
     if name in catalogue.benchmarks:
         _show_settings(
             console, f"benchmark {name}: {catalogue.benchmarks[name].title}", catalogue.benchmarks[name].settings
@@ -151,12 +151,14 @@ def _owners(name: str) -> list[tuple[Setting, list[str]]]:
     return found
 
 
-def _show_settings(console: Console, title: str, settings: Sequence[Setting]) -> None:
+def _show_settings(console: Console, title: str, settings: Sequence[Setting], about: str = "") -> None:
+    console.print(title, style="bold", soft_wrap=True)
+    if about:
+        console.print(about, markup=False)
     if not settings:
-        console.print(title, style="bold")
-        console.print("nothing to set")
+        console.print("There is nothing to set.")
         return
-    shown = RichTable(title=title, title_justify="left", title_style="bold", expand=False)
+    shown = RichTable(expand=False)
     heads = ("setting", "symbol", "default", "allowed", "search range", "meaning")
     rows = [(s.name, s.symbol, s.default_text, s.allowed, s.search, s.meaning) for s in settings]
     used = [place for place in range(len(heads)) if any(row[place] for row in rows)]

@@ -80,7 +80,7 @@ def predict(
     seed: Seed = None,
     build: Annotated[
         str,
-        typer.Option("--build", help="Of a model of your own: the code that builds it, as my_module:build, to be run."),
+        typer.Option("--build", help="For a model of your own: the code to run that builds it, as my_module:build."),
     ] = "",
     id: Annotated[str, typer.Option("--id", help="Column of the input that names the rows, kept in the output.")] = "",
 ) -> None:
@@ -113,7 +113,7 @@ def predict(
 
 
 def diagnose(run: RunFolder, format: Format = TextOrJson.text, method: Method = None, seed: Seed = None) -> None:
-    """Tell each client what its model relies on: risk and calibration by context, invariance, shortcuts, shift."""
+    """Show what each client's model relies on: risk and calibration by context, invariance, shortcuts, shift."""
     from perinvfl.diagnose import diagnose as look
     from perinvfl.runs.picking import single_run
 

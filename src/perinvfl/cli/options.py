@@ -62,7 +62,7 @@ On = Annotated[
     typer.Option(
         "--on",
         metavar="CLUSTER",
-        help="ray: tasks on a Ray cluster, on this machine or at RAY_ADDRESS; ray://HOST:PORT: one that runs there.",
+        help="ray: the Ray cluster at RAY_ADDRESS, or else this machine; ray://HOST:PORT: the cluster at that address.",
     ),
 ]
 Cores = Annotated[int, typer.Option("--cores", min=1, help="Cores of each task, with --on.")]

@@ -24,7 +24,8 @@ def report(
     ],
     out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path("report.html"),
     diagnose: Annotated[
-        bool, typer.Option("--diagnose", help="Diagnose one run of each method; else only runs whose folder is named.")
+        bool,
+        typer.Option("--diagnose", help="Diagnose one run of each method; by default only runs whose folder is named."),
     ] = False,
     method: Method = None,
     seed: Seed = None,

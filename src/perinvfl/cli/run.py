@@ -108,7 +108,7 @@ def sweep(
     ] = "",
     search_seed: Annotated[int, typer.Option("--search-seed", help="Seed of the random search.")] = 0,
     together: Annotated[
-        int, typer.Option("--together", min=1, help="Most trials to train as one program, on a GPU.")
+        int, typer.Option("--together", min=1, help="Largest number of trials to train together on a GPU.")
     ] = 64,
     quiet: Quiet = False,
     json: Json = False,
@@ -116,13 +116,14 @@ def sweep(
     on: On = "",
     cores: Cores = 1,
     sampler: Annotated[
-        Sampler, typer.Option("--sampler", help="Draw settings at random, or let Optuna learn from those before.")
+        Sampler, typer.Option("--sampler", help="Draw settings at random, or let Optuna learn from earlier ones.")
     ] = Sampler.random,
     prune: Annotated[
-        bool, typer.Option("--prune/--no-prune", help="Optuna: give up settings below the median of those before.")
+        bool,
+        typer.Option("--prune/--no-prune", help="Optuna: stop settings that are below the median of earlier ones."),
     ] = True,
 ) -> None:
-    """Search the ranges that `perinvfl list` shows; settings named in FILE stay as they are.
+    """Search for good settings, in the ranges that `perinvfl list` shows; those named in FILE stay fixed.
 
     Ends with the settings ranked by a rule, and writes the best as best.toml, an experiment file.
     """

@@ -73,12 +73,12 @@ def table(
         typer.Option(
             "--score",
             help="Score of each test case; by default accuracy (mean squared error of a regression), or balanced where "
-            "several tables are shown at once. Others than accuracy, and intervals, need runs that keep predictions, "
-            "or tests with groups.",
+            "several tables are shown at once. Scores other than accuracy, and intervals, need runs that keep "
+            "predictions, or tests with groups.",
         ),
     ] = None,
     full: Annotated[
-        bool, typer.Option("--full", help="Of worlds, one row for each world instead of each method.")
+        bool, typer.Option("--full", help="For worlds: one row per world instead of one per method.")
     ] = False,
     method: Method = None,
     seed: Seed = None,

@@ -13,7 +13,7 @@ from perinvfl.terminal.console import wide_console
 def verify(
     place: Annotated[Path, typer.Argument(help="Folder with runs, such as runs/demo, or a packed file.")],
 ) -> None:
-    """Check that everything runs left behind is whole: records, checkpoints, predictions. Nothing is changed."""
+    """Check the files of runs for damage: records, checkpoints, predictions. Nothing is changed."""
     findings = verify_all(place)
     if not findings:
         raise UserError(f"{place} holds no run; give a folder that does, such as runs/demo.")

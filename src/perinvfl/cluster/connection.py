@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from perinvfl.core.extras import how_to_install
 from perinvfl.errors import UserError
 
 LOCAL = "local"
 PATIENCE = 5.0  # seconds for a cluster to answer
 PREFIX = "ray://"
 ON_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0": 127.0.0.1 is taken as it is
-NEEDED = "--on {on} needs Ray, which is not installed: pip install 'perinvfl[ray]'."
+NEEDED = f"--on {{on}} needs Ray, which is not installed: {how_to_install('ray')}."
 
 
 def address_of(on: str) -> str:

@@ -13,6 +13,8 @@ from perinvfl.core.hyper import LARGEST, check_bounds
 from perinvfl.core.naming import in_short, shortened
 from perinvfl.errors import UserError
 
+LONGEST_TEXT = 4000  # characters of a setting; no path is longer
+
 T = TypeVar("T")
 MOST_LISTED = 3000  # characters of a list of what is known
 
@@ -94,7 +96,9 @@ def convert(hint: Any, value: Any, where: str) -> Any:
         if not isinstance(value, dict):
             raise UserError(f"{where} = {in_short(value)}: must be a table of numbers by name, such as {{chol = 0}}.")
         lists = {name: part if isinstance(part, list | tuple) else [part] for name, part in value.items()}
-        return NumbersByName({name: convert(tuple[float, ...], lists[name], f"{where}.{name}") for name in lists})
+        return NumbersByName(
+            {name: convert(tuple[float, ...], lists[name], f"{where}.{shortened(name)}") for name in lists}
+        )
     if dataclasses.is_dataclass(hint):
         return build(typing.cast(type, hint), value, where)
     right = (
@@ -105,6 +109,8 @@ def convert(hint: Any, value: Any, where: str) -> Any:
     )
     if not right:
         raise UserError(f"{where} = {in_short(value)}: must be {_name(hint)}.")
+    if hint is str and len(value) > LONGEST_TEXT:
+        raise UserError(f"{where} = {in_short(value)}: must be a text of at most {LONGEST_TEXT} characters.")
     if hint is float and isinstance(value, int) and abs(value) > LARGEST:
         raise UserError(f"{where} = {in_short(value)}: must be a number between {-LARGEST:g} and {LARGEST:g}.")
     return float(value) if hint is float else value

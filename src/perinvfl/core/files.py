@@ -9,6 +9,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from perinvfl.errors import Hindered
@@ -16,12 +17,12 @@ from perinvfl.errors import Hindered
 TEMPORARY = ".tmp"  # files that are being written end so, and begin with a dot
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside the file, flush to disk, then take its place, and flush that too."""
+def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Write beside the file, flush to disk, then take its place, and flush that too. mode: who may read it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
     with writing(path):
         try:
-            with open(temporary, "wb") as file:
+            with open(temporary, "wb", opener=partial(os.open, mode=mode)) as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())

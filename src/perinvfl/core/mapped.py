@@ -90,7 +90,7 @@ def _laying_down(size: int) -> Iterator[None]:
     except OSError as error:
         folder, what = tempfile.gettempdir(), f"{in_words(size)} of data" if size else "Data"
         why = "there is no room" if error.errno == errno.ENOSPC else error.strerror
-        raise UserError(f"{what} cannot be laid down in {folder}: {why}. TMPDIR names another folder.") from None
+        raise UserError(f"{what} cannot be written to {folder}: {why}. TMPDIR names another folder.") from None
 
 
 def is_mapped(tensor: Tensor) -> bool:

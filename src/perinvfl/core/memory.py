@@ -1,6 +1,8 @@
 """What fits into memory: what is too large is refused with its size and what is free, before anything is made."""
 
+import ctypes
 import math
+import os
 import resource
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -10,6 +12,9 @@ from perinvfl.errors import UserError
 
 CGROUP = Path("/sys/fs/cgroup")
 NO_MEMORY = "can't allocate memory"  # in torch's words
+# malloc's own words, of glibc's malloc.h
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
+KEPT, KEPT_BLOCK = 2**28, 2**25  # bytes in all, and of one block (the most that glibc admits)
 UNITS = (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
@@ -46,6 +51,20 @@ def refusing_too_large(what: str) -> Iterator[None]:
 def free_memory() -> float:
     """Bytes that this process may still take, by the machine, its container and its own limit; infinite if unknown."""
     return min(_machine(), _container(), _process())
+
+
+def keep_freed_memory() -> None:
+    """Let this process keep memory that it frees, up to KEPT bytes, for what it asks for next.
+
+    Handed back to the system at the end of a step and asked for anew in the next, every page of it is cleared again: a
+    tenth of a step at batch 1000. With glibc alone, and not where the user has told malloc what to do.
+    """
+    if any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ):
+        return
+    tune = getattr(ctypes.CDLL(None), "mallopt", None)
+    if tune is not None:
+        tune(MMAP_THRESHOLD, KEPT_BLOCK)
+        tune(TRIM_THRESHOLD, KEPT)
 
 
 def in_words(bytes: float) -> str:

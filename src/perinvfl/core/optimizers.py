@@ -27,14 +27,20 @@ def start(kind: Kind, params: Params) -> Moments:
 
 
 def step(
-    kind: Kind, params: Params, gradient: Params, moments: Moments, rate: float | Tensor
+    kind: Kind,
+    params: Params,
+    gradient: Params,
+    moments: Moments,
+    rate: float | Tensor,
+    overwrite: bool = False,
 ) -> tuple[Params, Moments]:
     """The paper's plain step params − rate · gradient, or Adam's (Kingma & Ba 2015, with its usual constants).
 
-    No parameters ({}) stand for zeros: what comes back is then the step itself.
+    No parameters ({}) stand for zeros: what comes back is then the step itself. overwrite: the new parameters may be
+    written where the gradient was, which is read last here.
     """
     if kind == "sgd":
-        return _add(params, gradient, -rate), moments
+        return _add(params, gradient, -rate, overwrite), moments
     count = moments.steps["count"] + 1
     mean = tree.map(lambda m, g: 0.9 * m + 0.1 * g, moments.mean, gradient)
     square = tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, moments.square, gradient)
@@ -43,13 +49,15 @@ def step(
     return _add(params, move, 1.0), Moments(mean, square, {"count": count})
 
 
-def _add(params: Params, move: Params, factor: float | Tensor) -> Params:
+def _add(params: Params, move: Params, factor: float | Tensor, overwrite: bool = False) -> Params:
     """params + factor · move, in one pass where the factor is a plain number."""
     if not params:
-        return tree.map(lambda m: m * factor, move)
+        return tree.map(lambda m: m.mul_(factor), move) if overwrite else tree.map(lambda m: m * factor, move)
     # Compiled, torch 2.13 turns add(p, x @ y, alpha=a) into p + x @ y: the factor is lost.
     if isinstance(factor, Tensor) or torch.compiler.is_compiling():
         return tree.map(lambda p, m: p + factor * m, params, move)
+    if overwrite:
+        return tree.map(lambda p, m: torch.add(p, m, alpha=factor, out=m), params, move)
     return tree.map(lambda p, m: torch.add(p, m, alpha=factor), params, move)
 
 

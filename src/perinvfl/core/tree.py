@@ -13,7 +13,15 @@ EMPTY: Params = {}  # for defaults; never written to
 
 def map(f: Callable[..., Tensor], first: Params, *rest: Params) -> Params:
     """Apply f leaf by leaf to models with the same names."""
+    if len(rest) == 1:  # the most frequent, and at every step
+        second = rest[0]
+        return {name: f(leaf, second[name]) for name, leaf in first.items()}
     return {name: f(leaf, *(other[name] for other in rest)) for name, leaf in first.items()}
+
+
+def as_type(params: Params, dtype: torch.dtype) -> Params:
+    """Every leaf of this type; without a copy of those that are."""
+    return {name: leaf if leaf.dtype == dtype else leaf.to(dtype) for name, leaf in params.items()}
 
 
 def over(f: Callable[..., Any], first: Any, *rest: Any) -> Any:

@@ -2,18 +2,33 @@
 
 import json
 import lzma
+import re
 import zlib
 from typing import Any
 
+HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # as JSON writes the halves of a character that is written as two
 MOST = 2**30  # bytes that a compressed file may unpack to
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Raises ValueError for whatever is no JSON, nested too deeply, or not UTF-8."""
+    r"""Raises ValueError for whatever is no JSON, nested too deeply, not UTF-8, or holds half a character.
+
+    >>> parse_json(rb'["\ud83d\ude00"]') == ["\N{GRINNING FACE}"]
+    True
+    >>> parse_json(rb'["\ud83d"]')
+    Traceback (most recent call last):
+    ValueError: it holds half a character
+    """
     try:
-        return json.loads(text)
+        content = text.encode() if isinstance(text, str) else text
+        found = json.loads(content)
+        if HALF.search(content):
+            json.dumps(found, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except UnicodeEncodeError:
+        raise ValueError("it holds half a character") from None
+    return found
 
 
 def gunzip(content: bytes, most: int = MOST) -> bytes:

@@ -74,6 +74,20 @@ class Encoding:
         return dataclasses.asdict(self)
 
 
+def gap_columns(encodings: Sequence[Encoding]) -> dict[int, int]:
+    """The place of each 0/1 column that tells where a number is missing, and the place of that number.
+
+    >>> gap_columns([Encoding("sex", levels=("f", "m"), codes=(0.0, 1.0), flagged=True), Encoding("age", flagged=True)])
+    {4: 3}
+    """
+    found, first = {}, 0
+    for encoding in encodings:
+        if encoding.flagged and not encoding.category:
+            found[first + 1] = first
+        first += len(encoding.features)
+    return found
+
+
 def read_encodings(fields: Sequence[dict[str, Any]]) -> tuple[Encoding, ...]:
     """Raises TypeError, ValueError or KeyError where they are none."""
     made = []

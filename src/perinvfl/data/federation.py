@@ -1,4 +1,4 @@
-"""What every data source ends in: N clients, samples labelled with the context they came from."""
+"""What every data source is turned into: N clients, samples labelled with the context they came from."""
 
 import dataclasses
 from collections.abc import Callable
@@ -19,11 +19,11 @@ ContextUse = Literal["given", "balance", "discount", "judge"]
 
 
 class Split(NamedTuple):
-    """Samples of N clients, padded to the same length. One client's share drops the leading axis."""
+    """Samples of N clients, padded to the same length. The samples of one client have no leading axis."""
 
-    x: Tensor  # [N, M, ...]
-    y: Tensor  # [N, M] float for binary and regression, int64 for multiclass
-    context: Tensor  # [N, M] int64: which context a sample came from; -1 is padding, last in what is trained on
+    x: Tensor  #: [N, M, ...]
+    y: Tensor  #: [N, M] float for binary and regression, int64 for multiclass
+    context: Tensor  #: [N, M] int64: which context a sample came from; -1 is padding, last in what is trained on
 
 
 def real_length(context: Tensor) -> int:
@@ -34,26 +34,26 @@ def real_length(context: Tensor) -> int:
 
 @dataclass(frozen=True)
 class Schema:
-    """What the numbers of a federation mean to the person who brought them. Empty where there is nothing to say."""
+    """What the numbers of a federation stand for. A field is empty where this is not known."""
 
-    clients: tuple[str, ...] = ()  # names, in the order of the client axis
-    contexts: tuple[str, ...] = ()  # names of the training contexts, by context number
-    classes: tuple[str, ...] = ()  # names of the classes, by number
-    features: tuple[str, ...] = ()  # names of the columns of a table, in the order of x's last axis
-    mean: tuple[float, ...] = ()  # what was taken off each column,
-    scale: tuple[float, ...] = ()  # and what the rest was divided by, before training
-    label_mean: float = 0.0  # the same for the label of a regression: a prediction is
-    label_scale: float = 1.0  # label_mean + label_scale * what the model puts out
-    encodings: tuple[Encoding, ...] = ()  # how features were made from a file's columns; empty: they are those
+    clients: tuple[str, ...] = ()  #: names, in the order of the client axis
+    contexts: tuple[str, ...] = ()  #: names of the training contexts, by context number
+    classes: tuple[str, ...] = ()  #: names of the classes, by number
+    features: tuple[str, ...] = ()  #: names of the columns of a table, in the order of x's last axis
+    mean: tuple[float, ...] = ()  #: what was subtracted from each column before training
+    scale: tuple[float, ...] = ()  #: what each column was then divided by
+    label_mean: float = 0.0  #: of a regression's label: a prediction is label_mean + label_scale * output
+    label_scale: float = 1.0  #: see label_mean
+    encodings: tuple[Encoding, ...] = ()  #: how features were made from a file's columns; empty: they are the columns
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns of a table before they were encoded: what a person brings to be predicted."""
+        """Names of a table's columns before they were encoded, as `predict` expects them."""
         return tuple(encoding.name for encoding in self.encodings) or self.features
 
     @property
     def names(self) -> dict[str, tuple[str, ...]]:
-        """Those that there are, for the record."""
+        """The names that are known, for the record."""
         found = {key: getattr(self, key) for key in ("clients", "contexts", "classes", "features")}
         return {key: names for key, names in found.items() if names}
 
@@ -78,22 +78,22 @@ class Federation:
 
     name: str
     task: Task
-    outputs: int  # logits the model must give: 1 for binary and regression
-    contexts: int  # K: training contexts are numbered from 0 to K - 1; a client need not have all
+    outputs: int  #: logits the model must give: 1 for binary and regression
+    contexts: int  #: K: training contexts are numbered from 0 to K - 1; a client need not have all
     train: Split
-    tests: dict[str, Split]  # the spectrum: test contexts by name, each [N, M_test, ...]
-    spectrum: tuple[str, ...]  # names of the out-of-distribution cases averaged in tables, in order
-    validation: Split | None = None  # held out from the clients' own training contexts
-    notes: dict[str, object] = field(default_factory=dict)  # facts for the record (constant predictor, ...)
+    tests: dict[str, Split]  #: the spectrum: test contexts by name, each [N, M_test, ...]
+    spectrum: tuple[str, ...]  #: names of the out-of-distribution cases averaged in tables, in order
+    validation: Split | None = None  #: held out from the clients' own training contexts
+    notes: dict[str, object] = field(default_factory=dict)  #: facts for the record (constant predictor, ...)
     schema: Schema = field(default_factory=Schema)
-    groups: tuple[str, ...] = ()  # names of (class, context) pairs of a binary task's tests, by 2 · class + context
+    groups: tuple[str, ...] = ()  #: names of (class, context) pairs of a binary task's tests, by 2 · class + context
     augmentation: Augmentation = AS_IT_IS
     split: ContextUse = "given"
-    answers: int = 0  # how many different ones there are of what is discounted; 0: as many as classes
-    even_classes: bool = False  # class shares are taken off the logits in training
-    views: tuple[int, ...] = ()  # in which view of `models.symmetry` each client's images are here; empty: as they are
-    lens: Tensor | None = None  # of `models.lens`, through which x is seen here; None: as it is
-    inferred: dict[str, Split] = field(default_factory=dict)  # held-out data by inferred context, as further tests
+    answers: int = 0  #: how many different ones there are of what is discounted; 0: as many as classes
+    even_classes: bool = False  #: class shares are taken off the logits in training
+    views: tuple[int, ...] = ()  #: in which view of `models.symmetry` each client's images are here; empty: as they are
+    lens: Tensor | None = None  #: of `models.lens`, through which x is seen here; None: as it is
+    inferred: dict[str, Split] = field(default_factory=dict)  #: held-out data by inferred context, as further tests
     origin: Origin | None = None
 
     def __repr__(self) -> str:

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from perinvfl.core.extras import how_to_install
+from perinvfl.core.files import is_there
+from perinvfl.core.naming import shortened
 from perinvfl.data.benchmarks.birds import LAND, SIDES, WATER
 from perinvfl.errors import UserError
 
@@ -89,8 +91,8 @@ def is_waterbird(name: str, corrected: bool) -> bool:
 
 def _training_names(cub: Path) -> list[str]:
     """Photographs of the training split, in the order of images.txt."""
-    if not cub.is_dir():
-        raise UserError(f"{cub} is not a folder; give the folder CUB_200_2011.")
+    if not is_there(cub) or not cub.is_dir():
+        raise UserError(f"{shortened(str(cub))} is not a folder; give the folder CUB_200_2011.")
     tables = []
     for file in ("images.txt", "train_test_split.txt"):
         try:
@@ -107,8 +109,8 @@ def _training_names(cub: Path) -> list[str]:
 
 def _backgrounds(places: Path) -> tuple[tuple[list[Path], list[Path]], list[str]]:
     """Pooled by side, in the order of their names; whichever of the official layouts the folder has."""
-    if not places.is_dir():
-        raise UserError(f"{places} is not a folder; give the folder of Places365.")
+    if not is_there(places) or not places.is_dir():
+        raise UserError(f"{shortened(str(places))} is not a folder; give the folder of Places365.")
     sides: dict[int, list[Path]] = {LAND: [], WATER: []}
     absent = []
     for side, kinds in PLACES.items():

@@ -31,7 +31,7 @@ def summarise(clients: "list[ClientDiagnosis]") -> list[str]:
     count = Counter(column.name for client in clients for column in client.shortcuts)
     lines = [f"Shortcut column: {name}, at {times} of {len(clients)} clients." for name, times in count.most_common()]
     if not lines and any(client.columns for client in clients):
-        lines.append("No shortcut column was found: none is both leaned on and differently related to the label.")
+        lines.append("No shortcut column was found: no model relies on a column that changes its meaning.")
     alone = [client.client for client in clients if client.gap_seen is None]
     if alone:
         listed = ", ".join(alone[:5]) + (", ..." if len(alone) > 5 else "")
@@ -39,7 +39,7 @@ def summarise(clients: "list[ClientDiagnosis]") -> list[str]:
     gaps = {client.client: client.gap for client in clients if client.gap is not None}
     if gaps:
         most = max(gaps, key=lambda name: gaps[name])
-        lines.append(f"The risk differs most between contexts at {most}: by {gaps[most]:.3f}.")
+        lines.append(f"The risk differs most between contexts at {most} (by {gaps[most]:.3f}).")
     return lines
 
 
@@ -99,13 +99,13 @@ def _shortcut(client: "ClientDiagnosis") -> str:
     if not client.columns:
         return ""
     if not client.shortcuts:
-        return "No column is both leaned on and differently related to the label from context to context."
+        return "It relies on no column whose relation to the label differs from context to context."
     sentences = []
     for column in client.shortcuts:
         listed = ", ".join(f"{value:+.2f} in {context}" for context, value in column.relation.items())
         label = f"class {column.of_class}" if column.of_class else "the label"
         sentences.append(
-            f"It leans on {column.name} ({100 * column.share:.0f} % of what shuffling columns costs in training), "
+            f"It relies on {column.name} ({100 * column.share:.0f} % of what shuffling columns costs in training), "
             f"whose correlation with {label} changes: {listed}."
         )
     return " ".join(sentences)

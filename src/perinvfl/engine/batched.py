@@ -25,8 +25,10 @@ class Batched:
         self.hyper, self.client_hyper = stack_settings(algorithms, clients, device)
 
     def clients(self, server: ServerState, states: ClientState, cohort: Cohort) -> Any:
+        base = self.base.at(cohort.round)
+
         def one(hyper: dict[str, Tensor], broadcast: Broadcast, state: ClientState, data: Split, indices: Any) -> Any:
-            algorithm = with_settings(self.base, dict(hyper))
+            algorithm = with_settings(base, dict(hyper))
             return algorithm.client_round(self.problem, broadcast, state, self.problem.batches(data, indices))
 
         uploads, states = self._over_clients(one, server, states, cohort)

@@ -15,6 +15,7 @@ class RecordedRound:
     """One round captured as a CUDA graph: launch overhead, most of a small round's time, is paid once."""
 
     def __init__(self, simulation: "Simulation", ids: Tensor, indices: Tensor | None) -> None:
+        self.algorithm = simulation.algorithms[0].at(simulation.rounds_done)  # a recording is good for no other
         self.indices = None if indices is None else indices.clone()
         self.cohort = cohort = simulation.cohort(
             ids, self.indices

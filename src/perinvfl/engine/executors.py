@@ -27,6 +27,7 @@ class Cohort(NamedTuple):
     indices: Tensor | None  # [T, n, steps, B] which samples each step looks at, or all data at every step
     shares: Tensor  # [T, n] of each client in the mean
     sizes: Tensor  # [T, n] how many samples each client really has
+    round: int  # t
 
     def indices_of(self, t: int, i: int) -> Tensor | None:
         return None if self.indices is None else self.indices[t, i]

@@ -28,7 +28,7 @@ class LocalClient:
         self, broadcast: Broadcast, state: ClientState, indices: Tensor | None
     ) -> tuple[Upload, ClientState]:  # indices: [steps, B], or all of its data at every step
         batches = self.problem.batches(self.data, indices)
-        return self.algorithm.client_round(self.problem, _laid_out(broadcast), state, batches)
+        return self.algorithm.at(int(broadcast.round)).client_round(self.problem, _laid_out(broadcast), state, batches)
 
     def personal(self, broadcast: Broadcast, state: ClientState, indices: Tensor | None) -> Params:
         """What it predicts with."""

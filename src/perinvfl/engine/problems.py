@@ -1,17 +1,16 @@
 """From data, settings and a model to the problem that clients solve; where it is solved, and how."""
 
-import os
-import shutil
 import warnings
-from collections.abc import Callable
 
 import torch
 
 from perinvfl.core.mapped import is_mapped
+from perinvfl.core.memory import keep_freed_memory
 from perinvfl.data.federation import Federation, Split
+from perinvfl.engine.compiling import compiles, pick_descent
 from perinvfl.errors import UserError
 from perinvfl.learning.direct import batched_gradient, direct_gradient
-from perinvfl.learning.problem import Gradient, Problem, Step, compiled_descent, descend, functional_gradient
+from perinvfl.learning.problem import Gradient, Problem, functional_gradient
 from perinvfl.learning.training import Training
 from perinvfl.models import Model, ModelSettings, build_model
 
@@ -31,14 +30,18 @@ def build_problem(
         model = build_model(model, federation.shape, federation.outputs, training.precision)
     padded = padded and training.batch_size == 0  # batches are drawn from real samples only
     check_images(federation, training, model, padded)
+    if not batched:
+        keep_freed_memory()  # clients that take turns ask for the same again and again
+    compiled = compiles(training, batched)
     return Problem(
         model=model,
         task=federation.task,
         contexts=federation.contexts,
         paired=training.batch_size > 0,
         padded=padded,
-        gradient_of=_pick_gradient(training, batched),
+        gradient_of=_pick_gradient(compiled, batched),
         descent=pick_descent(training, batched),
+        overwrites=not batched and not compiled and model.direct is not None,
         batched=batched and model.batched is not None,
         augmentation=federation.augmentation,
         groups=len(federation.groups),
@@ -49,10 +52,10 @@ def build_problem(
     )
 
 
-def _pick_gradient(training: Training, batched: bool) -> Gradient:
+def _pick_gradient(compiled: bool, batched: bool) -> Gradient:
     if batched:
         return batched_gradient
-    return functional_gradient if training.compile else direct_gradient
+    return functional_gradient if compiled else direct_gradient
 
 
 def check_images(federation: Federation, training: Training, model: Model, padded: bool) -> None:
@@ -81,12 +84,6 @@ def place_split(split: Split, device: torch.device, training: Training) -> Split
     return Split(split.x.to(device, None if as_is else arithmetic), split.y.to(device), split.context.to(device))
 
 
-def pick_device(asked: str) -> torch.device:
-    if asked == "cuda" and not torch.cuda.is_available():
-        raise UserError('training.device = "cuda": no CUDA device is available here; use "cpu" or "auto".')
-    return torch.device("cuda" if asked == "cuda" or (asked == "auto" and torch.cuda.is_available()) else "cpu")
-
-
 def pick_batched(training: Training, device: torch.device, model: Model) -> bool:
     """Whether all clients run as one program; a model that cannot says so and runs one client after another."""
     wanted = training.executor == "vmap" or (training.executor == "auto" and device.type == "cuda")
@@ -97,14 +94,3 @@ def pick_batched(training: Training, device: torch.device, model: Model) -> bool
         )
         return False
     return wanted
-
-
-def pick_descent(training: Training, batched: bool) -> Callable[..., Step]:
-    """A step as it is, or compiled."""
-    if not training.compile:
-        return descend
-    if batched:
-        raise UserError('training.compile = true goes with training.executor = "loop".')
-    if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++"))):
-        raise UserError("training.compile = true needs a C++ compiler (g++ or clang++), and none is installed here.")
-    return compiled_descent()

@@ -26,10 +26,12 @@ from perinvfl.data.federation import Federation, Split
 from perinvfl.data.images import for_all
 from perinvfl.engine import draws
 from perinvfl.engine.batched import Batched, Unrolled
+from perinvfl.engine.compiling import compiles
 from perinvfl.engine.cuda_graph import RecordedRound
+from perinvfl.engine.devices import pick_device
 from perinvfl.engine.executors import Cohort, Executor, check_alike
 from perinvfl.engine.loop import Loop
-from perinvfl.engine.problems import build_problem, check_batch_size, pick_batched, pick_device
+from perinvfl.engine.problems import build_problem, check_batch_size, pick_batched
 from perinvfl.engine.room import check_room
 from perinvfl.engine.stacking import stack_splits
 from perinvfl.engine.store import PerClientStore, Stacked, unstack
@@ -82,9 +84,8 @@ class Simulation:
         sample = draws.evaluated_clients(tested, self.training.evaluate_clients)
         if sample is not None:
             return sample.to(self.device).expand(self.trials, -1)
-        if tested == self.clients:
-            return self.everyone
-        return torch.arange(tested, device=self.device).expand(self.trials, -1)
+        everyone = torch.arange(tested, device=self.device).expand(self.trials, -1)
+        return self.everyone if tested == self.clients else everyone
 
     def chunks(self, clients: int) -> Iterator[Tensor]:
         """[T, n] those who are tested, so many at once."""
@@ -96,7 +97,7 @@ class Simulation:
     def _pick_executor(self, federations: list[Federation]) -> Executor:
         batched = pick_batched(self.training, self.device, self.model)
         # On a GPU a loop is recorded and replayed like a batched program, and so its states are stacked like one's.
-        unrolled = not batched and self.device.type == "cuda" and not self.training.compile
+        unrolled = not batched and self.device.type == "cuda" and not compiles(self.training, batched)
         sizes = {size for federation in federations for size in federation.sizes.unique().tolist()}
         padded = (batched or unrolled) and len(sizes) > 1
         shown = dataclasses.replace(self.federation, augmentation=for_all([f.augmentation for f in federations]))
@@ -152,7 +153,7 @@ class Simulation:
         ids = self.participants(t)
         indices = self.sample_indices(t, ids, self.algorithms[0].batches_per_round(), "batches")
         if self._can_record:
-            if self._recorded is None:
+            if self._recorded is None or self._recorded.algorithm != self.algorithms[0].at(t):
                 self._recorded = RecordedRound(self, ids, indices)
             risks = self._recorded.replay(indices)
         else:
@@ -256,7 +257,8 @@ class Simulation:
 
     def cohort(self, ids: Tensor, indices: Tensor | None) -> Cohort:
         sizes = self.sizes.to(ids.device).gather(1, ids)
-        return Cohort(ids, self._of(self.data, ids), indices, draws.shares(sizes, self.training.weights), sizes)
+        shares = draws.shares(sizes, self.training.weights)
+        return Cohort(ids, self._of(self.data, ids), indices, shares, sizes, self.rounds_done)
 
     def _of(self, split: Split, ids: Tensor) -> Split:
         if ids is self.everyone:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perinvfl.core.naming import LONGEST_NAME
+from perinvfl.core.unpacking import parse_json
 from perinvfl.data.federation import Task
 from perinvfl.engine.problems import check_batch_size
 from perinvfl.errors import UserError
@@ -32,7 +33,7 @@ class RunAgreement:
 
     @staticmethod
     def load(content: bytes) -> "RunAgreement":
-        fields = json.loads(content)
+        fields = parse_json(content)
         lists = {key: tuple(fields[key]) for key in ("shape", "tests", "cases", "spectrum")}
         return RunAgreement(**(fields | lists))
 

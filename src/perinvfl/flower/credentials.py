@@ -4,6 +4,7 @@ A site proves itself with its key, the server with a certificate for the names u
 """
 
 import datetime
+import errno
 import ipaddress
 import os
 import re
@@ -15,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from perinvfl.core.files import writing
+from perinvfl.core.files import write_atomically, writing
 from perinvfl.errors import UserError
 
 VALID_FOR = datetime.timedelta(days=825)  # what strict clients accept of a server's certificate
@@ -115,11 +116,11 @@ def read_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def write_secret(path: Path, content: bytes) -> None:
-    """For the owner's eyes only, from the first byte on."""
+    """For the owner's eyes only, from the first byte on; there whole or not at all. No secret is written over."""
     with writing(path):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+    write_atomically(path, content, mode=0o600)
 
 
 def _name(common: str) -> x509.Name:

@@ -53,7 +53,7 @@ class SitesGrid(PartsGrid):
         except ObjectUnavailableError:
             return None
         except ObjectPullError:
-            return reply.error("its answer was cut off")
+            return reply.cut_off()
         self.confirm(reply)
         try:
             return reply.message(contents)

@@ -43,7 +43,10 @@ def ask_all(
             continue
         asked = {client: introduction(rounds, client, **further) for client in online}
         questions = codec.encode_assignments(asked, None, extra)
-        for client, answer in rounds.transport.ask(kind, questions, 0, settings.round_timeout).items():
+        answers = rounds.transport.ask(kind, questions, 0, settings.round_timeout)
+        if not answers:
+            wait.for_sites([rounds.sites[client] for client in online])
+        for client, answer in answers.items():
             try:
                 if isinstance(answer, Rejected):
                     raise answer

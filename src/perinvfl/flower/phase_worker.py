@@ -11,8 +11,9 @@ from perinvfl.core.seeding import generator
 from perinvfl.core.tree import Params
 from perinvfl.data.federation import Federation, Split, real_length
 from perinvfl.engine import draws
+from perinvfl.engine.devices import pick_device
 from perinvfl.engine.local_client import LocalClient, for_client, measure, predict, without_padding
-from perinvfl.engine.problems import build_problem, pick_device, place_split
+from perinvfl.engine.problems import build_problem, place_split
 from perinvfl.engine.program_run import predicting_with
 from perinvfl.preparation.phases import Notes, Phase
 from perinvfl.runs.trial import Trial

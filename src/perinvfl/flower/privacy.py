@@ -17,6 +17,8 @@ import torch
 from perinvfl.core import tree
 from perinvfl.core.tree import Params
 
+SECRET_BYTES = 32
+
 
 def norm(update: Params) -> float:
     return math.sqrt(sum(float(leaf.double().square().sum()) for leaf in update.values()))
@@ -33,7 +35,7 @@ def add_noise(update: Params, deviation: float, source: torch.Generator) -> Para
 
 
 def fresh_secret() -> bytes:
-    return secrets.token_bytes(32)
+    return secrets.token_bytes(SECRET_BYTES)
 
 
 def spent(multiplier: float, uploads: int, delta: float) -> float:

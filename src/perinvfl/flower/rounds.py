@@ -11,6 +11,7 @@ import torch
 from perinvfl.algorithms.messages import Combined
 from perinvfl.core import tree
 from perinvfl.core.files import only_one, write_atomically
+from perinvfl.core.tree import Params
 from perinvfl.data.encoding import feature_names
 from perinvfl.data.own.fitted import read_fitted
 from perinvfl.engine.environment import environment
@@ -25,12 +26,14 @@ from perinvfl.flower.introductions import introductions
 from perinvfl.flower.secagg import TooFew
 from perinvfl.flower.server_run import AGREEMENT, ServerRun, run_asked, run_name
 from perinvfl.flower.server_state import CHECKPOINT
+from perinvfl.learning.slopes import are_sums
 from perinvfl.preparation.program import check_preparation
 from perinvfl.preparation.summing import Sums
 from perinvfl.runs import events
 from perinvfl.runs.found_words import Names, found_in_words
 from perinvfl.runs.progress import Exchange
-from perinvfl.runs.records import mark_if_unmarked, read_run
+from perinvfl.runs.records import read_run
+from perinvfl.runs.tidying import mark_if_unmarked
 
 
 class Rounds(ServerRun):
@@ -200,7 +203,10 @@ class Rounds(ServerRun):
 
         training, algorithm = self.phase.training, self.phase.algorithm
         nu, control = self.server.params, self.server.control
-        gatherer = Gatherer(self.transport, self.settings, training.weights, algorithm.aggregation(), nu, control)
+        check = _check_sums if isinstance(algorithm, Sums) else _believe
+        gatherer = Gatherer(
+            self.transport, self.settings, training.weights, algorithm.aggregation(), nu, control, check
+        )
         questions = self.questions(asked, nu)
         self.books.bytes_down += self.model_bytes() * len(asked)
         gathered: Gathered | None = None
@@ -258,3 +264,12 @@ class Rounds(ServerRun):
             evaluation.evaluate(self, last=self.done == self.phase.rounds)
             self.writer.sync()  # sites that answered may be gone when they are asked again
             self.evaluated.add(self.done)
+
+
+def _check_sums(update: Params) -> None:
+    if not are_sums(update):
+        raise Rejected("sends sums that cannot be")
+
+
+def _believe(update: Params) -> None:
+    """Any finite numbers can be the update of a model."""

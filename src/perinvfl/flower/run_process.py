@@ -11,6 +11,7 @@ import httpx
 from perinvfl import __version__
 from perinvfl.core.files import only_one
 from perinvfl.errors import UserError
+from perinvfl.flower.adapter.reach import Reach
 from perinvfl.flower.adapter.run import Control, Heartbeat, Runtime
 from perinvfl.flower.grid import SitesGrid
 from perinvfl.flower.layout import ServerFolder
@@ -79,39 +80,44 @@ def running(
     """
     away = (
         f"The server at {connection.address} does not answer; the run waits {patience:g} s for it. If its process is "
-        f"gone, start it with `perinvfl federation up {connection.folder.path}`."
+        f"gone, start it with `perinvfl federation up {connection.folder.path}`; if it hangs, end it first."
     )
+    reach = Reach(connection.address, connection.authority, patience, lambda: tell(away))
     with _explained(connection):
         _put_away(connection)
         run_id = connection.control().start_run(APP)
         token = _acquire(connection, run_id)
         grid = SitesGrid(connection.address, False, connection.authority, token=token)
-        grid.wait_for_server(patience, lambda: tell(away))
+        grid.wait_for_server(reach)
         runtime = connection.runtime(token)
         runtime.begin(grid)
     heartbeat = Heartbeat(runtime)
     heartbeat.start()
+    reach.watch()
     failure: str | None = "the run did not finish"
     try:
-        with _at_work(connection.folder.running / str(run_id)), _lost(connection):
+        with _at_work(connection.folder.running / str(run_id), reach), _lost(connection):
             yield grid
         failure = None
     finally:
-        with suppress(httpx.HTTPError):  # the SuperLink may be gone, and with it all it knew of the run
-            runtime.end(failure)
+        reach.close()
+        if not reach.away:
+            with suppress(httpx.HTTPError):  # the SuperLink may be gone, and with it all it knew of the run
+                runtime.end(failure)
         heartbeat.stop()
         grid.close()
 
 
 @contextmanager
-def _at_work(path: Path) -> Iterator[None]:
-    """A file that names the run, locked while its process lives."""
+def _at_work(path: Path, reach: Reach) -> Iterator[None]:
+    """A file that names the run, locked while its process lives; it stays where the server is not told of the end."""
     path.parent.mkdir(exist_ok=True)
     with only_one(path, f"Another process is at work on {path}."):
         try:
             yield
         finally:
-            path.unlink(missing_ok=True)
+            if not reach.away:
+                path.unlink(missing_ok=True)
 
 
 def _put_away(connection: Connection) -> None:
@@ -144,9 +150,13 @@ def _lost(connection: Connection) -> Iterator[None]:
         away = isinstance(error, httpx.TransportError)
         raise UserError(
             f"The server at {connection.address} {'no longer answers' if away else 'was restarted'}; "
-            f"{f'start it with `perinvfl federation up {connection.folder.path}`, then ' if away else ''}"
+            f"{f'{_begin_again(connection)}, then ' if away else ''}"
             "the same command with --resume resumes the run."
         ) from None
+
+
+def _begin_again(connection: Connection) -> str:
+    return f"start it with `perinvfl federation up {connection.folder.path}` (if its process hangs, end it first)"
 
 
 @contextmanager
@@ -154,10 +164,7 @@ def _explained(connection: Connection) -> Iterator[None]:
     try:
         yield
     except httpx.TransportError:
-        raise UserError(
-            f"The server at {connection.address} does not answer; start it with "
-            f"`perinvfl federation up {connection.folder.path}`."
-        ) from None
+        raise UserError(f"The server at {connection.address} does not answer; {_begin_again(connection)}.") from None
     except httpx.HTTPStatusError as error:
         raise UserError(
             f"The server at {connection.address} refuses ({error.response.status_code}); does it belong "

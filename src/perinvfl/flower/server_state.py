@@ -18,6 +18,7 @@ from perinvfl.algorithms.messages import ServerState
 from perinvfl.core import checkpoint, tree
 from perinvfl.core.files import write_atomically
 from perinvfl.core.sealed import About, read_sealed, seal
+from perinvfl.core.unpacking import parse_json
 from perinvfl.errors import UserError
 from perinvfl.flower.assignment import NEVER
 
@@ -66,7 +67,7 @@ class Bookkeeping:
     def recall_spending(self, folder: Path) -> None:
         """Of a run that begins again because its checkpoint is gone: what was asked for before still counts."""
         if (folder / SPENT).exists():
-            self.uploads = _spent(folder / SPENT)
+            self.uploads = _spent(folder / SPENT, self.clients)
 
     def restore(self, folder: Path, private: bool) -> dict[str, Tensor]:
         """The whole checkpoint, for the server's state. private: what was spent must be known."""
@@ -77,14 +78,21 @@ class Bookkeeping:
         self.risks, self.seconds = saved["risks"].tolist(), float(saved["seconds"])
         self.facts = json.loads(bytes(saved["facts"].tolist()))
         if (folder / SPENT).exists():
-            self.uploads = [max(pair) for pair in zip(self.uploads, _spent(folder / SPENT), strict=True)]
+            self.uploads = [max(pair) for pair in zip(self.uploads, _spent(folder / SPENT, self.clients), strict=True)]
         elif private and any(self.uploads):
             raise UserError(f"{folder / SPENT} is missing, so the privacy that was spent is not known; {REMEDY}.")
         return saved
 
 
-def _spent(path: Path) -> list[int]:
+def _spent(path: Path, clients: int) -> list[int]:
     content = path.read_bytes()
     if not content.startswith(b"["):  # as earlier versions wrote it
         _, content = read_sealed(path, "file", REMEDY)
-    return json.loads(content)
+    try:
+        uploads = parse_json(content)
+    except ValueError:
+        uploads = None
+    counts = isinstance(uploads, list) and all(type(count) is int and count >= 0 for count in uploads)
+    if not counts or len(uploads) != clients:
+        raise UserError(f"{path} is damaged, so the privacy that was spent is not known; {REMEDY}.")
+    return uploads

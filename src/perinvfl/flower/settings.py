@@ -71,7 +71,7 @@ class DeploymentSettings:
     )
     risks_may_be_seen: bool = hyper(
         False,
-        "secure aggregation: let the server see each site's risk, one number a round, which GroupDRO and "
+        "secure aggregation: let the server see each site's risk, one number per round, which GroupDRO and "
         "V-REx need; false refuses to run them",
     )
     pilot_may_be_seen: bool = hyper(

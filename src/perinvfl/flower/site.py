@@ -160,7 +160,13 @@ class Site:
 
             self.folder.mkdir(parents=True, exist_ok=True)
             write_secret(path, privacy.fresh_secret())
-        return path.read_bytes()
+        secret = path.read_bytes()
+        if len(secret) != privacy.SECRET_BYTES:  # noise of a secret that anyone can guess would hide nothing
+            raise UserError(
+                f"{path.name} of this site is damaged, and its noise would hide nothing; restore it from a copy, or "
+                "delete it to make a new one."
+            )
+        return secret
 
 
 @lru_cache(maxsize=4)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from perinvfl.flower.adapter.messages import Grid, Message, RecordDict
+from perinvfl.flower.adapter.messages import AWAY, Grid, Message, RecordDict
 from perinvfl.flower.codec import Rejected, size
 from perinvfl.flower.grid import SitesGrid
 from perinvfl.flower.limits import readable
@@ -79,6 +79,8 @@ class GridTransport:
         while waiting:
             for reply in self.grid.pull_messages(list(waiting)):
                 client = waiting.pop(reply.metadata.reply_to_message_id)
+                if reply.has_error() and reply.error.code in AWAY:
+                    continue  # the link says so, not the site
                 answers[client] = _answer(reply)
                 if heard is not None:
                     heard(client)
@@ -89,7 +91,7 @@ class GridTransport:
             if not waiting or waited >= timeout:
                 break
             # Sites that take long are not asked after at every moment: a twentieth of the time is lost at most.
-            time.sleep(min(max(self.poll, waited / 20), timeout - waited))
+            time.sleep(min(max(self.poll, waited / 20), LOOK, timeout - waited))
         return answers
 
 

@@ -1,14 +1,16 @@
-"""What stands around the middle of images, in a few numbers, and what these numbers say about the label.
+"""What stands around the middle of images, or in single cells of them, in a few numbers, and what these numbers say
+about the label.
 
 An image shows its object in the middle; around it is the place where it was taken. A background is seen best in what is
 not the object: a network that sees all needs many images before its answers follow the one and not the other, while
 colour and texture of the border follow the background alone. Linear discriminant analysis (Fisher 1936) reads them
-with no training at all.
+with no training at all. A mark, such as a tag in a corner, is seen best in the few cells that it covers.
 """
 
 import torch
 from torch import Tensor
 
+from perinvfl.core.image_grid import GRID
 from perinvfl.core.tree import Params
 from perinvfl.data.images import in_middle
 from perinvfl.learning.slopes import unscaled
@@ -50,6 +52,12 @@ def _statistics(images: Tensor, radius: float) -> Tensor:
 def _steps(x: Tensor, axis: int) -> Tensor:
     """[M, H, W] how far pixels are from the one before, on average over channels; 0 at the first."""
     return torch.diff(x, dim=axis, prepend=x.narrow(axis, 0, 1)).abs().mean(1)
+
+
+def cell_brightness(images: Tensor) -> Tensor:
+    """[M, C, H, W] -> [M, GRID²]: the mean of all channels in each cell of a grid, row by row."""
+    x = images.float() / 255 if images.dtype == torch.uint8 else images.float()
+    return UNIT * torch.nn.functional.adaptive_avg_pool2d(x.mean(1, keepdim=True), GRID).flatten(1)
 
 
 def find_reading(sums: Params) -> Tensor:

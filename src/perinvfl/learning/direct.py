@@ -13,8 +13,8 @@ from perinvfl.core.tree import Params
 from perinvfl.learning.problem import (
     Batch,
     FeatureObjective,
+    Known,
     Objective,
-    Slope,
     SlopedObjective,
     autograd_gradient,
     functional_gradient,
@@ -22,20 +22,22 @@ from perinvfl.learning.problem import (
 from perinvfl.models import Model
 
 
-@torch.no_grad()
 def direct_gradient(
     model: Model, objective: Objective | FeatureObjective, params: Params, batch: Batch
 ) -> tuple[Params, Tensor]:
     """As `autograd_gradient`, which it leaves models to that have no backward pass of their own."""
     if model.direct is None:
         return autograd_gradient(model, objective, params, batch)
+    if torch.is_grad_enabled():
+        with torch.no_grad():
+            return direct_gradient(model, objective, params, batch)
     features, logits, backward = model.direct(params, batch.x)
     if batch.offset is not None:
         logits = logits + batch.offset
-    slope = _known_slope(objective)
-    if slope is not None:
-        of_logits, aux = slope(logits, batch.y, batch.context)
-        return backward(of_logits, None), aux
+    known = _known(objective)
+    if known is not None:
+        slope, aux = known[0](logits, batch.y, batch.context), known[1](logits, batch.y, batch.context)
+        return backward(slope, None), aux
     of_logits, of_features, aux = _differentiated(objective, features, logits, batch)
     return backward(of_logits, of_features), aux
 
@@ -44,20 +46,25 @@ def batched_gradient(
     model: Model, objective: Objective | FeatureObjective, params: Params, batch: Batch
 ) -> tuple[Params, Tensor]:
     """As `functional_gradient`, under vmap; objectives that look at features, and other models, are left to it."""
-    slope = _known_slope(objective)
-    if model.batched is None or (isinstance(objective, FeatureObjective) and slope is None):
+    known = _known(objective)
+    if model.batched is None or (isinstance(objective, FeatureObjective) and known is None):
         return functional_gradient(model, objective, params, batch)
     logits, kept = model.batched.forward(params, batch.x)
     if batch.offset is not None:
         logits = logits + batch.offset
-    if slope is None:
-        slope = torch.func.grad(objective, has_aux=True)  # type: ignore[arg-type]
-    of_logits, aux = slope(logits, batch.y, batch.context)
-    return model.batched.backward(params, kept, of_logits), aux
+    if known is not None:
+        slope, aux = known[0](logits, batch.y, batch.context), known[1](logits, batch.y, batch.context)
+    else:
+        slope, aux = torch.func.grad(objective, has_aux=True)(logits, batch.y, batch.context)  # type: ignore[arg-type]
+    return model.batched.backward(params, kept, slope), aux
 
 
-def _known_slope(objective: Objective | FeatureObjective) -> Slope | None:
-    return objective.slope if isinstance(objective, FeatureObjective | SlopedObjective) else None
+def _known(objective: Objective | FeatureObjective) -> tuple[Known, Known] | None:
+    """What finds its slope and its aux, of an objective that knows."""
+    if not isinstance(objective, FeatureObjective | SlopedObjective) or objective.slope is None:
+        return None
+    assert objective.aux is not None
+    return objective.slope, objective.aux
 
 
 def _differentiated(

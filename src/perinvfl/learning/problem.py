@@ -13,8 +13,7 @@ from perinvfl.core import optimizers, tree
 from perinvfl.core.tree import Params
 from perinvfl.data.federation import ContextUse, Split, Task
 from perinvfl.data.images import AS_IT_IS, Augmentation, augmented
-from perinvfl.learning import risks
-from perinvfl.learning.shortcut import Known, given_context, known
+from perinvfl.learning import risks, shortcut
 from perinvfl.models import Model
 
 Number = float | Tensor
@@ -22,8 +21,9 @@ Number = float | Tensor
 Objective = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
-# (logits, y, context) -> (slope of the objective in the logits [B, outputs], aux), so that no tape is needed
-Slope = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+# (logits, y, context) -> what an objective knows of itself, so that no tape is needed: its slope in the logits
+# [B, outputs], or its aux
+Known = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,16 @@ class SlopedObjective:
     """An objective of the logits that knows its slope."""
 
     value: Objective
-    slope: Slope
+    slope: Known
+    aux: Known
 
     def __call__(self, logits: Tensor, y: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
         return self.value(logits, y, context)
+
+    def telling(self, aux: Tensor) -> "SlopedObjective":
+        """The same with another aux."""
+        value = self.value
+        return SlopedObjective(lambda *seen: (value(*seen)[0], aux), self.slope, lambda *seen: aux)
 
 
 @dataclass(frozen=True)
@@ -42,13 +48,13 @@ class FeatureObjective:
     """An objective that looks at the features before the last layer as well: (features, logits, y, context)."""
 
     value: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-    slope: Slope | None = None  # only where the features have no part in the value
+    slope: Known | None = None  # only where the features have no part in the value
+    aux: Known | None = None  # where there is a slope
 
     def telling(self, aux: Tensor) -> "FeatureObjective":
         """The same with another aux."""
-        value, slope = self.value, self.slope
-        sloped = None if slope is None else lambda *seen: (slope(*seen)[0], aux)
-        return FeatureObjective(lambda *seen: (value(*seen)[0], aux), sloped)
+        value = self.value
+        return FeatureObjective(lambda *seen: (value(*seen)[0], aux), self.slope, lambda *seen: aux)
 
 
 class Batch(NamedTuple):
@@ -81,9 +87,11 @@ class Batches:
 
     def __getitem__(self, step: int) -> Batch:
         x, y, context = self._drawn(step)
+        if self.split == "given" and not self.even_classes:
+            return Batch(x, y, context)
         offset = self._known.offset(y, context)
         if self.split in ("discount", "judge"):
-            context = given_context(context, (self.answers or self.classes) if self.split == "discount" else 2)
+            context = shortcut.given_context(context, (self.answers or self.classes) if self.split == "discount" else 2)
         return Batch(x, y, context, offset)
 
     def _drawn(self, step: int) -> Split:
@@ -91,15 +99,16 @@ class Batches:
             return self.data
         places, samples = self.indices[step], self.data.y.shape[0]
         if self.augmentation.views == 1:
-            return Split(*(part.index_select(0, places) for part in self.data))
+            x, y, context = self.data
+            return Split(x.index_select(0, places), y.index_select(0, places), context.index_select(0, places))
         places, view = places % samples, places // samples
         x = augmented(self.data.x, places, view, self.augmentation)
         return Split(x, *(part.index_select(0, places) for part in self.data[1:]))
 
     @cached_property
-    def _known(self) -> Known:
+    def _known(self) -> shortcut.Known:
         discount = self.split == "discount"
-        return known(self.data.y, self.data.context, discount, self.even_classes, self.classes, self.answers)
+        return shortcut.known(self.data.y, self.data.context, discount, self.even_classes, self.classes, self.answers)
 
 
 def autograd_gradient(
@@ -148,11 +157,12 @@ def descend(
     moments: optimizers.Moments,
     anchor: Params | None,
     total: Params | None,
+    overwrite: bool,
 ) -> Step:
     """See `Problem.descend`. One function, so that it can be compiled as one."""
     at = tree.map(torch.add, params, total) if total else params
     # Compiled, a plain step folds its size into the loss: matrix products then add straight onto the parameters.
-    folded = how.kind == "sgd" and torch.compiler.is_compiling()
+    folded = torch.compiler.is_compiling() and how.kind == "sgd"
     factor = -how.rate if folded else 1.0
     gradient, aux = gradient_of(model, _times(objective, factor) if folded else objective, at, batch)
     if not (isinstance(how.l2, float) and how.l2 == 0):
@@ -162,7 +172,7 @@ def descend(
     base = params if total is None else total
     if folded:
         return Step(tree.map(torch.add, base, gradient) if base else gradient, moments, aux)
-    new, moments = optimizers.step(how.kind, base, gradient, moments, how.rate)
+    new, moments = optimizers.step(how.kind, base, gradient, moments, how.rate, overwrite)
     return Step(new, moments, aux)
 
 
@@ -212,6 +222,7 @@ class Problem:
     classes: int = 2
     answers: int = 0  # of what is discounted; 0: as many as classes
     descent: Callable[..., Step] = descend
+    overwrites: bool = False  # whether gradients are memory of their own, in which a step may write what it comes to
     batched: bool = False  # whether the passes through the model are written out for many models at once
 
     @property
@@ -260,7 +271,9 @@ class Problem:
         total: the sum of the steps taken from params so far, {} before the first; the step is taken from params + total
         and what comes back is the new sum. A difference of two models would round small steps away.
         """
-        return self.descent(self.gradient_of, self.model, objective, params, batch, how, moments, anchor, total)
+        return self.descent(
+            self.gradient_of, self.model, objective, params, batch, how, moments, anchor, total, self.overwrites
+        )
 
     def gradient(self, objective: Objective | FeatureObjective, params: Params, batch: Batch) -> tuple[Params, Tensor]:
         """Gradient of the objective at params on the batch, and the objective's aux."""

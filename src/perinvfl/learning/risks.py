@@ -4,6 +4,8 @@ Contexts are labels on samples, so a per-context risk is a masked mean; -1 marks
 needs no double backward: the gradient of the risk in a scalar classifier w at w = 1 is itself a mean over samples.
 """
 
+import ctypes
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -68,10 +70,14 @@ def context_penalties(task: Task, logits: Tensor, y: Tensor, member: Tensor | No
     return context_means(gradients[::2], even) * context_means(gradients[1::2], odd)
 
 
+def binary_risk(logits: Tensor, y: Tensor, context: Tensor) -> Tensor:
+    """The mean loss of a binary task over all samples, where every sample is real."""
+    return losses("binary", logits, y).mean()
+
+
 def binary_risk_slope(logits: Tensor, y: Tensor, weight: float | Tensor) -> Tensor:
     """[B, 1] slope in the logits of weight · mean loss of a binary task, to the bit what autograd finds."""
-    each = logits.new_ones(()) * weight / len(y)
-    return ((torch.sigmoid(logits[:, 0]) - y) * each)[:, None]
+    return ((torch.sigmoid(logits[:, 0]) - y) * (_single(weight) / len(y)))[:, None]
 
 
 def binary_irm_slope(
@@ -82,25 +88,40 @@ def binary_irm_slope(
     chance = torch.sigmoid(z)
     residual = chance - y
     gradients = residual * z
-    whole = z.new_ones(()) / scale
-    pull = whole * weight
+    whole = _single(1 / _single(scale))
+    pull = _single(whole * _single(weight))
     if paired:
-        even, odd = (None, None) if member is None else (member[::2], member[1::2])
-        first, second = context_means(gradients[::2], even), context_means(gradients[1::2], odd)
-        of_gradients = torch.empty_like(z)
-        of_gradients[::2] = _mean_slope(pull * second, even, len(z[::2]))
-        of_gradients[1::2] = _mean_slope(pull * first, odd, len(z[1::2]))
+        of_gradients = _of_each_half(gradients, member, pull)
     else:
         of_gradients = _mean_slope(pull * (2 * context_means(gradients, member)), member, len(z))
     of_losses = residual * _mean_slope(whole, member, len(z))
     return (of_losses + (of_gradients * z * (1 - chance) * chance + of_gradients * residual))[:, None]
 
 
-def _mean_slope(slope: Tensor, member: Tensor | None, samples: int) -> Tensor:
-    """[B] or [1]: of a function of the `context_means` with this slope in them, [K], its slope in the values."""
+def _of_each_half(gradients: Tensor, member: Tensor | None, pull: float | Tensor) -> Tensor:
+    """[B] slope in the gradients of pull · the product of their means over even and over odd places."""
+    even, odd = (None, None) if member is None else (member[::2], member[1::2])
+    first, second = context_means(gradients[::2], even), context_means(gradients[1::2], odd)
+    halves = (len(gradients) + 1) // 2, len(gradients) // 2
+    slopes = _mean_slope(pull * second, even, halves[0]), _mean_slope(pull * first, odd, halves[1])
+    if member is None:  # the same all over a half
+        return torch.cat(slopes).repeat(halves[0])[: len(gradients)]
+    found = torch.empty_like(gradients)
+    found[::2], found[1::2] = slopes
+    return found
+
+
+def _mean_slope(slope: float | Tensor, member: Tensor | None, samples: int) -> Tensor:
+    """Of a function of the `context_means` with this slope in them, [K], its slope in the values; [B], or one."""
     if member is None:
-        return slope / samples
+        return slope / samples  # type: ignore[return-value]  # of a number, a number
+    slope = slope if isinstance(slope, Tensor) else member.new_full((), slope)
     return (slope / member.sum(0).clamp(min=1) * member).sum(1)
+
+
+def _single(number: float | Tensor) -> float | Tensor:
+    """A plain number as float32 rounds it, so that arithmetic with it comes to what tensors would."""
+    return number if isinstance(number, Tensor) else ctypes.c_float(number).value
 
 
 def raise_weights(q: Tensor, risks: Tensor, present: Tensor, step: float | Tensor) -> Tensor:

@@ -14,6 +14,12 @@ from perinvfl.learning import risks
 
 JOINT_COLUMNS = 128  # of more columns than this, each is looked at by itself
 SCALE = 2.0**-14  # sums are sent in this unit: secure aggregation counts in small numbers
+COUNTED = (
+    "rows", "samples", "total_square", "within_freedom", "within_weight", "context_weight", "weight", "weight_square",
+    "clients",
+)  # fmt: skip
+SQUARES = "noise", "within", "square"
+ROUNDED = 1e-4  # what float32 leaves of a difference of large numbers, as a share of them
 LEAST_SAMPLES = 8  # a context of fewer has no part: what is sent must not tell of single samples
 
 
@@ -92,16 +98,36 @@ def client_sums(task: Task, outputs: int, contexts: int, x: Tensor, y: Tensor, c
     return {name: (SCALE * torch.atleast_1d(value)).float() for name, value in sums.items()}
 
 
+def are_sums(sums: Params) -> bool:
+    """Whether these can be sums over samples: nothing counted is below zero, and squares are those of real numbers.
+
+    Sums of several clients can be what those of each can be, so both are looked at alike: one client's by who receives
+    them, and the sums over all by every client.
+    """
+    return all(bool((sums[name] >= -ROUNDED).all()) for name in COUNTED) and all(
+        _are_squares(sums[name].double()) for name in SQUARES
+    )
+
+
+def _are_squares(found: Tensor) -> bool:
+    """[d], or [d, d]: then no mixture of columns has a sum of squares below zero."""
+    if found.ndim == 1:
+        return bool((found >= -ROUNDED * (1 + found.abs().amax())).all())
+    values = torch.linalg.eigvalsh((found + found.T) / 2)
+    most = ROUNDED * (1 + values.abs().amax())
+    return bool((found - found.T).abs().amax() <= most) and bool(values[0] >= -most)
+
+
 def unscaled(sums: Params) -> tuple[Params, Tensor]:
     """The sums in their own unit, and how columns vary within a class."""
     found = {name: leaf.double().cpu() / SCALE for name, leaf in sums.items()}
     return found, found["noise"] / found["rows"].clamp(min=1)
 
 
-def columns_of(sums: Params, places: slice) -> Params:
+def columns_of(sums: Params, places: slice | list[int]) -> Params:
     """The sums of some of the columns, where they were looked at together."""
     part = dict(sums)
-    part |= {name: sums[name][places, places] for name in ("noise", "within", "square")}
+    part |= {name: sums[name][places][:, places] for name in ("noise", "within", "square")}
     return part | {name: sums[name][..., places] for name in ("total", "total_square", "context_slope", "slope")}
 
 

@@ -26,7 +26,7 @@ class Training:
     )
     fraction: float = hyper(
         1.0,
-        "share of the clients that take part in a round, drawn anew in each; less saves time where there are "
+        "share of the clients that take part in a round, drawn again in each; less saves time where there are "
         "many; 1 takes all of them",
         above=0,
         most=1,
@@ -63,10 +63,11 @@ class Training:
         "arithmetic of matrix products: tf32 and bfloat16 are faster on GPUs and less exact; float32, the "
         "default, is exact to seven digits",
     )
-    compile: bool = hyper(
+    compile: bool | Literal["auto"] = hyper(
         False,
-        "compile the steps of clients with torch.compile, which is faster on small batches; needs executor "
-        "loop and a C++ compiler; false does not",
+        "compile the steps of clients with torch.compile, which is faster on small batches and agrees to rounding; "
+        "true needs executor loop and a C++ compiler; auto compiles on a CPU where it pays: batches of at most 256 "
+        "samples, and 10 000 steps of a client or more; false does not compile",
     )
     at_rest: Literal["memory", "disk"] = hyper(
         "memory",

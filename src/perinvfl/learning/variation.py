@@ -7,14 +7,17 @@ recovery (Wang, Si, Li & Zhao 2022), which looks at the same class means.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from perinvfl.core.tree import Params
-from perinvfl.learning.slopes import SCALE, squared, unscaled
+from perinvfl.learning.levels import merge_levels
+from perinvfl.learning.slopes import ROUNDED, SCALE, squared, unscaled
 
 ALPHA = 0.003  # how often nothing at all would look like this
 CLIENT_ALPHA = 0.05  # the same between clients, where what half of the columns show counts as nothing
@@ -27,6 +30,8 @@ REPEATED = 0.8  # of a column's variance within a class
 NEARLY = 0.8  # of the largest statistic counts as much
 SMALLEST = 0.1  # change of a slope, in standard deviations within a class, that is worth acting on
 
+MOST_STYLE = 1.5  # times chance: how far half of the cells of images may vary between clients that have one style
+NO_GAPS: Mapping[int, int] = MappingProxyType({})
 Source = Literal["contexts", "clients"]
 
 
@@ -54,8 +59,8 @@ class Answer(NamedTuple):
     strength: float
 
 
-def find_variation(sums: Params, images: bool) -> Variation:
-    """What the sums over all clients say.
+def find_variation(sums: Params, images: bool, gaps: Mapping[int, int] = NO_GAPS) -> Variation:
+    """What the sums over all clients say. gaps: of columns that say where another is missing, the other.
 
     Where clients have several contexts, what varies between contexts decides; what then differs between clients is
     their style. Where they have one each, it must vary between clients, beyond what half of the columns do, and be
@@ -89,6 +94,7 @@ def find_variation(sums: Params, images: bool) -> Variation:
             return _unless_all(Variation(source, directions=mixtures), found, noise, images)
     if not chosen:
         return Variation(None)
+    chosen = sorted({*chosen, *(gaps[column] for column in chosen if column in gaps)})  # what fills a gap shows it too
     return _unless_all(Variation(source, tuple(chosen)), given, given["noise"] / given["rows"].clamp(min=1), images)
 
 
@@ -119,54 +125,29 @@ def find_answer(
     return None
 
 
+def find_marks(sums: Params) -> list[int]:
+    """Of columns that are cells of images, those that vary far more than half of all cells do: they bear a mark.
+
+    Between clients only where most cells do not vary at all: else clients differ by style, such as how their images are
+    rotated, and cells vary for that.
+    """
+    found, noise = unscaled(sums)
+    if float(found["within_freedom"]) >= 1:
+        tests = [_between_contexts(found, noise), _within_clients(found, noise)]
+    else:
+        tests = [dataclasses.replace(_between_clients(found, noise), alpha=ALPHA)]
+    marked: set[int] = set()
+    for test in tests:
+        test = test.tempered(torch.zeros(noise.shape[-1], dtype=torch.bool))
+        each = test.each().tolist()
+        if len(tests) > 1 or test.inflation < MOST_STYLE:
+            marked |= {place for place, statistic in enumerate(each) if test.stands_out(statistic, len(each))}
+    return sorted(marked)
+
+
 def is_leaned_on(sums: Params) -> bool:
     """Whether a model would lean on one of the columns."""
     return bool((_strength(*unscaled(sums)) > LEANED_ON).any())
-
-
-def merge_levels(found: Params) -> tuple[Params, list[list[int]]]:
-    """Levels of a category (columns that add up to a constant) as one column for each target: what reads it best.
-
-    Also which of the given columns each column now stands for.
-    """
-    noise = found["noise"] / found["rows"].clamp(min=1)
-    d = noise.shape[-1]
-    if noise.ndim == 1:
-        return found, [[j] for j in range(d)]
-    levels = _levels(noise)
-    slopes = found["slope"] / found["weight"].clamp(min=1e-9)[:, None]  # [C, d]
-    rows, members = [], []
-    for j in range(d):
-        if not any(j in group for group in levels):
-            rows.append(torch.eye(d, dtype=torch.float64)[j])
-            members.append([j])
-    for group in levels:
-        places = torch.tensor(group)
-        inverse = torch.linalg.pinv(noise[places][:, places], hermitian=True, rtol=1e-6)
-        for slope in slopes:
-            reads = torch.zeros(d, dtype=torch.float64)
-            reads[places] = inverse @ slope[places]
-            rows.append(reads / reads.norm().clamp(min=1e-12))
-            members.append(group)
-    turn = torch.stack(rows)  # [columns now, d]
-    squares = {name: turn @ found[name] @ turn.T for name in ("noise", "within", "square")}
-    return found | squares | {name: found[name] @ turn.T for name in ("slope", "context_slope")}, members
-
-
-def _levels(noise: Tensor) -> list[list[int]]:
-    """Sets of columns of which some mixture does not vary at all."""
-    size = noise.diagonal().clamp(min=0).sqrt()
-    known = size > 1e-6
-    scale = torch.where(known, 1 / size.clamp(min=1e-6), 0.0)
-    values, vectors = torch.linalg.eigh(scale[:, None] * noise * scale)
-    still = vectors[:, values < 1e-5] * known[:, None]
-    together = (still @ still.T).abs() > 1e-2
-    groups: list[list[int]] = []
-    for j in range(len(noise)):
-        group = together[j].nonzero().flatten().tolist()
-        if known[j] and len(group) > 1 and not any(j in other for other in groups):
-            groups.append(group)
-    return groups
 
 
 def _within_clients(found: Params, noise: Tensor) -> "_Test":
@@ -229,6 +210,14 @@ def chance(statistic: float, freedom: float) -> float:
         return 1.0
     half = torch.tensor([freedom / 2, max(statistic, 0.0) / 2], dtype=torch.float64)
     return float(torch.special.gammaincc(half[0], half[1]))
+
+
+def _root(noise: Tensor) -> Tensor:
+    """[d, d] the Cholesky factor. Sums are sent in float32, so that of columns that say the same thing the noise may
+    have a variance a little below zero: then of a noise that is a little larger."""
+    eye = noise.trace() * torch.eye(len(noise), dtype=torch.float64)
+    root, failed = torch.linalg.cholesky_ex(noise + 1e-9 * eye)
+    return torch.linalg.cholesky(noise + 2 * ROUNDED * eye) if int(failed) else root
 
 
 @dataclass(frozen=True)
@@ -331,7 +320,7 @@ class _Test:
             part = dataclasses.replace(self, squares=squares, noise=noise)
             if not part._varies(list(range(basis.shape[1]))):
                 break
-            root = torch.linalg.cholesky(noise + 1e-9 * noise.trace() * torch.eye(len(noise), dtype=torch.float64))
+            root = _root(noise)
             inverse = torch.linalg.inv(root)
             vectors = torch.linalg.eigh(inverse @ squares @ inverse.T).eigenvectors
             away = root @ vectors[:, -1]  # in coordinates of the basis

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from perinvfl.core import tree
 from perinvfl.core.tree import Params
 from perinvfl.models import dense
 from perinvfl.models.base import Backward, BatchedPasses, Model, Precision, arithmetic
@@ -60,7 +61,7 @@ def mlp(widths: tuple[int, ...], bias: bool, precision: Precision) -> Model:
         forward=lambda params, x: dense.forward(widths, params, x, dtype),
         backward=lambda params, kept, slope: dense.backward(widths, params, kept, slope),
     )
-    direct = partial(_direct, layers, dtype)
+    direct = partial(_direct, [(f"{layer}.weight", f"{layer}.bias") for layer in range(layers)], dtype)
     return Model(init, apply, strip, features, classify, head=last, size=size, direct=direct, batched=batched)
 
 
@@ -74,24 +75,33 @@ def _linear(params: Params, layer: int, h: Tensor) -> Tensor:
     return F.linear(h, weight, None if bias is None else bias.to(h.dtype))  # [B, widths[layer + 1]]
 
 
-def _direct(layers: int, dtype: torch.dtype, params: Params, x: Tensor) -> tuple[Tensor, Tensor, Backward]:
-    """Features, logits and the backward pass: autograd's own operations in its own order."""
-    weights = {name: leaf.to(dtype) for name, leaf in params.items()}
-    entered = [_entering(x, dtype)]  # by layer, [B, widths[layer]]
-    for layer in range(layers - 1):
-        entered.append(torch.relu_(_linear(weights, layer, entered[-1])))
-    logits = _linear(weights, layers - 1, entered[-1]).float()
+def _direct(
+    names: list[tuple[str, str]], dtype: torch.dtype, params: Params, x: Tensor
+) -> tuple[Tensor, Tensor, Backward]:
+    """Features, logits and the backward pass: autograd's own operations in its own order, and not one more.
+
+    names: of the weights and biases of each layer.
+    """
+    own = tree.as_type(params, dtype)
+    weights = [own[weight] for weight, _ in names]
+    h = _entering(x, dtype)
+    entered: list[Tensor] = []  # by layer, [B, widths[layer]]
+    for weight, (_, bias) in zip(weights, names, strict=True):
+        entered.append(h if not entered else h.relu_())
+        h = F.linear(h, weight, own.get(bias))
+    logits = h if dtype == torch.float32 else h.float()
 
     def backward(of_logits: Tensor, of_features: Tensor | None) -> Params:
-        found, slope = {}, of_logits.to(dtype)  # [B, widths[layer + 1]]
-        for layer in reversed(range(layers)):
-            found[f"{layer}.weight"] = slope.t() @ entered[layer]
-            found[f"{layer}.bias"] = slope.sum(0)
+        found, slope = {}, of_logits if of_logits.dtype == dtype else of_logits.to(dtype)  # [B, widths[layer + 1]]
+        for layer in range(len(names) - 1, -1, -1):
+            weight, bias = names[layer]
+            found[weight] = torch.mm(slope.t(), entered[layer])
+            found[bias] = slope.sum(0)
             if layer:
-                slope = slope @ weights[f"{layer}.weight"]
-                if layer == layers - 1 and of_features is not None:
+                slope = torch.mm(slope, weights[layer])
+                if layer == len(names) - 1 and of_features is not None:
                     slope = slope + of_features
                 slope = torch.ops.aten.threshold_backward(slope, entered[layer], 0)
-        return {name: found[name].to(leaf.dtype) for name, leaf in params.items()}
+        return tree.as_type({name: found[name] for name in params}, torch.float32)
 
     return entered[-1], logits, backward

@@ -52,7 +52,7 @@ def make_charts(runs: Sequence[Run], kind: str) -> dict[str, alt.TopLevelMixin]:
 
 def published_charts(published: SearchRecords, rule_name: str, kind: str) -> dict[str, alt.TopLevelMixin]:
     """Of a published table: the runs and rounds that a rule takes, and of the search the best round of each trial."""
-    when = f"round taken by {rule_name}"
+    when = f"round chosen by {rule_name}"
     figures = {
         "spectrum": lambda: look_at(published.taken(rule_name), when),
         "learning": lambda: look_at(published.taken(rule_name, to_the_end=True)),

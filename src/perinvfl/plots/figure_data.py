@@ -12,8 +12,8 @@ from perinvfl.core.naming import client_names
 from perinvfl.errors import UserError
 from perinvfl.results.folds import join_folds
 from perinvfl.results.scores import class_balanced, has_groups
-from perinvfl.results.table import Table, make_table
-from perinvfl.runs.records import Event, Run, mean_known
+from perinvfl.results.table import Table, by_setting, finished_runs, make_table
+from perinvfl.runs.records import Event, Run, any_known, mean_known
 
 Values = list[dict[str, Any]]
 
@@ -114,10 +114,7 @@ def look_at(runs: Sequence[Run], when: str = "last round") -> FigureData:
     kept = [class_balanced(run) for run in kept]
     if table.errors:
         raise UserError("Figures show accuracy; these runs are regressions, whose errors `perinvfl table` shows.")
-    found: dict[str, list[Run]] = {}
-    for run in kept:
-        if run.finished and run.broken is None:
-            found.setdefault(label_of(run), []).append(run)
+    found = by_setting(finished_runs(kept))
     styles = {**styles_of({label: same[0] for label, same in found.items()}), "Constant": CONSTANT}
     return FigureData(table, found, styles, when)
 
@@ -194,6 +191,8 @@ def learning_values(figure: FigureData) -> Values:
         rounds = sorted(set.intersection(*map(set, by_round)))
         for panel, cases in panels.items():
             for round in rounds:
+                if not all(any_known(row) for run in by_round for row in _of(run[round], cases)):
+                    continue  # who has samples of them was away in this round
                 seeds = [100 * statistics.fmean(map(mean_known, _of(run[round], cases))) for run in by_round]
                 values.append({"method": method, "panel": panel, "round": round, **_spread(seeds), **figure.levels})
     constant = figure.table.rows[0].cases
@@ -217,9 +216,12 @@ def client_values(figure: FigureData) -> Values:
     for method, runs in figure.runs.items():
         last = [_of(_lead(run.evaluations[-1]), spectrum) for run in runs]  # [seed][case][client]
         for client, constant in enumerate(by_client):
-            if all(score is None for score in constant):
+            if not any_known(constant):
                 continue  # a client without a sample of any of these cases
-            seeds = [100 * mean_known(scores[client] for scores in of_seed) for of_seed in last]
+            known = [row for of_seed in last if any_known(row := [scores[client] for scores in of_seed])]
+            if not known:
+                continue  # a site that was away
+            seeds = [100 * mean_known(row) for row in known]
             name, level = figure.names[client], 100 * mean_known(constant)
             values.append({"method": method, "client": name, **_spread(seeds), "constant": level})
     return values
@@ -230,7 +232,7 @@ def sensitivity_values(figure: FigureData) -> Values:
     rows = {row.method: row for row in figure.table.rows if row.kind == "measured"}
     values: Values = []
     for label, runs in figure.runs.items():
-        trial, asked = _trial(label), runs[0].start["asked"]["algorithm"]
+        trial, asked = _trial(label_of(runs[0])), runs[0].start["asked"]["algorithm"]
         for field in SETTINGS if trial else ():
             setting = asked.get(field)
             unused = field == "penalty_weight" and asked.get("invariance") == "groupdro"

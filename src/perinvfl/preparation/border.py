@@ -1,47 +1,69 @@
-"""The border of images in the program of `recommended`: what it looks like is summed up, and read by every client."""
+"""The border of images in the program of `recommended`, and marks on them: what they look like is summed up, and what
+the border says, or the cells that bear a mark, is read by every client."""
 
 import dataclasses
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from perinvfl.core.image_grid import GRID
 from perinvfl.core.tree import Params
 from perinvfl.data.federation import Federation
 from perinvfl.data.images import AS_IT_IS
-from perinvfl.learning.border import RADIUS, border_numbers, border_statistics, find_reading, read_border
-from perinvfl.learning.slopes import zero_sums
+from perinvfl.learning.border import (
+    RADIUS,
+    border_numbers,
+    border_statistics,
+    cell_brightness,
+    find_reading,
+    read_border,
+)
+from perinvfl.learning.slopes import JOINT_COLUMNS, columns_of, zero_sums
+from perinvfl.learning.variation import find_marks
+from perinvfl.models import Model, ModelSettings, Precision
 from perinvfl.preparation.inferred_contexts import bare
 from perinvfl.preparation.lens import in_lens, lens_noted
 from perinvfl.preparation.phases import Described, Notes, Predict
-from perinvfl.preparation.summing import sums_received
+from perinvfl.preparation.summing import sums_model, sums_received
 
 LEVELS, WIDTH = 8, 0.5  # of how sure a border is of one of two classes: steps of its log-odds
 # What was done about the border, where it says much about the label: kept, as it says the same everywhere; discounted,
 # as it does not; or because the user said so.
 BORDERS = "kept", "discounted", "told"
-BORDER = "border"  # the name of the note: [1, M, targets] how likely the classes are by the border alone
+# The names of the notes: [1, M, targets] how likely the classes are by the border alone, or by cells that bear a mark;
+# and [1, GRID²] which cells do.
+BORDER, MARKED = "border", "marked"
 
 
 def has_border(data: Described) -> bool:
-    """Whether samples are images, and labels are classes."""
-    return len(data.shape) == 3 and data.task != "regression"
+    """Whether samples are images, of not too many channels to look at all numbers together, and labels are classes."""
+    images = len(data.shape) == 3 and border_numbers(data.shape[0]) + GRID**2 <= JOINT_COLUMNS
+    return images and data.task != "regression"
 
 
 def border_zeros(data: Described) -> Params:
-    numbers = border_numbers(data.shape[0]) if has_border(data) else 1
+    numbers = border_numbers(data.shape[0]) + GRID**2 if has_border(data) else 1
     return zero_sums((numbers,), data.outputs if data.task == "multiclass" else 1, data.contexts)
 
 
-def border_view(radius: float, federation: Federation, notes: Notes) -> Federation:
-    """The numbers of the border in place of images, as they are without what was found before; else nothing.
+def border_model(data: Described, asked: ModelSettings | Model, precision: Precision) -> Model:
+    return sums_model(partial(border_zeros, data))
 
-    radius: of the middle, where a user has said so; else 0.
+
+def border_view(radius: float, federation: Federation, notes: Notes) -> Federation:
+    """The numbers of the border and of cells in place of images, without what was found before; else nothing.
+
+    radius: of the middle, where a user has said so; else 0. A smaller one than `RADIUS` is no reason to look nearer to
+    the object: what is outside of it shows more of the object, and the object must not be discounted.
     """
     data = federation.train
     numbers = torch.zeros(*data.y.shape, 1)
     if has_border(federation):
         seen = in_lens(bare(federation), lens_noted(notes)).train.x
-        numbers = border_statistics(seen.flatten(0, 1), radius or RADIUS).unflatten(0, data.y.shape)
+        images = seen.flatten(0, 1)
+        looks = border_statistics(images, max(radius, RADIUS)), cell_brightness(images)
+        numbers = torch.cat(looks, 1).unflatten(0, data.y.shape)
     return dataclasses.replace(
         bare(federation), train=data._replace(x=numbers.to(data.x.device)), augmentation=AS_IT_IS
     )
@@ -50,9 +72,18 @@ def border_view(radius: float, federation: Federation, notes: Notes) -> Federati
 def note_border(radius: float, own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
     if not has_border(own):
         return notes
-    reading = find_reading(sums_received(border_zeros(own), predict, own.train.x[0]))
+    sums, around = sums_received(border_zeros(own), predict, own.train.x[0]), border_numbers(own.shape[0])
+    marked = [] if radius else find_marks(columns_of(sums, slice(around, None)))
+    places = [around + cell for cell in marked] or list(range(around))
     numbers, labels = border_view(radius, own, notes).train.x[0], (own.train.y[0], own.train.context[0])
-    return {**notes, BORDER: read_border(reading, numbers, *labels, own.classes)[None].float()}
+    likely = read_border(find_reading(columns_of(sums, places)), numbers[:, places], *labels, own.classes)
+    cells = torch.zeros(1, GRID**2, dtype=torch.long)
+    cells[0, marked] = 1
+    return {**notes, BORDER: likely[None].float(), MARKED: cells}
+
+
+def cells_marked(notes: Notes) -> list[int]:
+    return notes[MARKED][0].nonzero().flatten().tolist() if MARKED in notes else []
 
 
 def borders_exchanged(federation: Federation) -> Federation:

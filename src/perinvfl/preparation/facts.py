@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from perinvfl.core.image_grid import GRID
 from perinvfl.models.symmetry import views_of
 from perinvfl.preparation.alignment import views_noted
 from perinvfl.preparation.border import BORDERS
@@ -11,7 +12,7 @@ from perinvfl.preparation.recommended import MOST_DIRECTIONS, SOURCES
 
 VIEWS = views_of("rotations and flips")  # all there are
 MOST_COLUMNS = 100_000
-MAY_BE_TOLD = {"reference", "border", "borders_exchanged"}  # of what was found, besides what always is
+MAY_BE_TOLD = {"reference", "border", "borders_exchanged", "cells"}  # of what was found, besides what always is
 
 
 def facts_of(notes: Notes) -> dict[str, Any]:
@@ -46,6 +47,14 @@ def _are_views(views: Any) -> bool:
     return isinstance(views, list) and len(views) <= 1 and all(type(view) is int and view in VIEWS for view in views)
 
 
+def _are_cells(cells: Any) -> bool:
+    return (
+        isinstance(cells, list)
+        and len(cells) <= GRID**2
+        and all(type(cell) is int and 0 <= cell < GRID**2 for cell in cells)
+    )
+
+
 def _are_shares(rows: Any) -> bool:
     """Of one client, one for each context; -1 where there is none to tell."""
     return (
@@ -66,6 +75,7 @@ def _tells_shortcut(table: dict[str, Any]) -> bool:
         set(found) - MAY_BE_TOLD == {"varies_between", "left_out", "directions", "kept"}
         and found.get("borders_exchanged", True) is True
         and found.get("border", BORDERS[0]) in BORDERS
+        and _are_cells(found.get("cells", []))
         and isinstance(reference, dict)
         and set(reference) == {"chosen"}
         and type(reference["chosen"]) is int

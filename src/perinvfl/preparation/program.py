@@ -28,10 +28,16 @@ from perinvfl.preparation.recommended import recommended_program
 from perinvfl.preparation.settings import ContextSettings
 from perinvfl.preparation.twins import twin_model
 
+# What compiled steps must at least be to save more than compiling costs: some 15 s of the processor, and 5 s where it
+# was done before, for a millisecond or so of each step. Large batches hardly gain.
+LEAST_STEPS, MOST_COMPILED = 10_000, 256
+
 
 def program_of(algorithm: Algorithm, training: Training, settings: ContextSettings) -> Program:
     """The phases that the settings ask for in front of an algorithm, and the algorithm."""
     algorithm = algorithm.over(training.rounds)
+    if training.compile == "auto" and not _worth_compiling(algorithm, training):
+        training = dataclasses.replace(training, compile=False)
     if isinstance(algorithm, Recommended):
         return recommended_program(algorithm, training, settings)
     if algorithm.pooled and settings.infer != "given":
@@ -70,6 +76,12 @@ def program_of(algorithm: Algorithm, training: Training, settings: ContextSettin
     if settings.every:
         main = dataclasses.replace(main, note=partial(_note_again, settings), note_every=settings.every)
     return Program(tuple(phases), main, facts_of, PADDING)
+
+
+def _worth_compiling(algorithm: Algorithm, training: Training) -> bool:
+    """By what is asked for alone, so that it is decided alike on one machine and at every site, and when resumed."""
+    steps = training.rounds * algorithm.batches_per_round()
+    return 0 < training.batch_size <= MOST_COMPILED and steps >= LEAST_STEPS
 
 
 def _main_view(settings: ContextSettings, federation: Federation, notes: Notes) -> Federation:

@@ -2,7 +2,8 @@
 
 1. *sums*: every client sums up how its columns (of images, the means of the channels) relate to the label, by context.
 2. *sums again*: the direction that was found in images, measured once more from all samples.
-3. *border*: sums of the same kind about what is around the middle of images; clients note what it says of the label.
+3. *border*: sums of the same kind about what is around the middle of images, and in the cells of a grid; clients note
+   what cells that bear a mark say of the label, or else the border.
 4. *reference*: a plain model learns what is easy; clients note its answers after 1, 2, 4, ... rounds.
 5. *answers*: sums of the same kind, the answers being columns: do they change their meaning between contexts?
 6. *pilot*, if clients are to be aligned: the first client trains alone, the others take the view that fits it best.
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from perinvfl.algorithms.recommended import Recommended, reference
 from perinvfl.core.tree import Params
+from perinvfl.data.encoding import gap_columns
 from perinvfl.data.federation import Federation, Split
 from perinvfl.data.images import AS_IT_IS, without_middle
 from perinvfl.learning import risks
@@ -35,9 +37,10 @@ from perinvfl.preparation.border import (
     BORDERS,
     border_answers,
     border_classes,
+    border_model,
     border_view,
-    border_zeros,
     borders_exchanged,
+    cells_marked,
     has_border,
     levels,
     note_border,
@@ -69,7 +72,7 @@ def recommended_program(algorithm: Recommended, training: Training, settings: Co
     phases = [
         Phase("sums", Sums(), once, _plain_view, _note_variation, model=_first_model),
         Phase("sums again", Sums(), once, _sides_view, _note_direction, model=_second_model),
-        Phase("border", Sums(), once, partial(border_view, hidden), partial(note_border, hidden), model=_border_model),
+        Phase("border", Sums(), once, partial(border_view, hidden), partial(note_border, hidden), model=border_model),
         Phase(
             "reference",
             reference(min(1.0, MOST_REFERENCE_ROUNDS / rounds)),
@@ -119,10 +122,6 @@ def _second_model(data: Described, asked: ModelSettings | Model, precision: Prec
     return sums_model(partial(_zeros, data, _cells(data)))
 
 
-def _border_model(data: Described, asked: ModelSettings | Model, precision: Precision) -> Model:
-    return sums_model(partial(border_zeros, data))
-
-
 # What is found -------------------------------------------------------------------------------------------------------
 
 
@@ -133,7 +132,7 @@ def is_image(shape: tuple[int, ...]) -> bool:
 def _note_variation(own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
     """The lens that follows from the sums, the same at every client."""
     sums = sums_received(_zeros(own), predict, own.train.x[0])
-    found = find_variation(sums, is_image(own.shape))
+    found = find_variation(sums, is_image(own.shape), gap_columns(own.schema.encodings))
     seen = torch.tensor([[SOURCES.index(found.source), int(found.kept)]])
     return {**notes, LENS: _lens(sums, found, is_image(own.shape))[None], SEEN: seen}
 
@@ -143,8 +142,8 @@ def _lens(sums: dict[str, Tensor], found: Variation, images: bool) -> Tensor:
     known = {name: leaf.double() / SCALE for name, leaf in sums.items()}
     d = len(known["total"])
     scale, shift = torch.ones(d, dtype=torch.float64), torch.zeros(d, dtype=torch.float64)
-    if not images:
-        samples = known["samples"].clamp(min=1)
+    if not images and float(known["samples"]) > 0:  # else nobody has a context of enough samples to tell of
+        samples = known["samples"]
         deviation = (known["total_square"] / samples).sqrt()
         scale = torch.where(deviation > 0, 1 / deviation.clamp(min=1e-30), 0.0)
         scale[list(found.columns)] = 0
@@ -245,35 +244,34 @@ def _answers_view(federation: Federation, notes: Notes) -> Federation:
 
 
 def _note_choice(certain: bool, batches: bool, own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
-    """Which answers are to be discounted; -1 for none.
-
-    certain: the user says that the border is a shortcut. batches: whether there are mini-batches, of which images can
-    exchange their borders.
-    """
+    """Which answers are to be discounted; -1 for none. certain: the user says that the border is a shortcut."""
     said, kept = notes[ANSWERS], {name: leaf for name, leaf in notes.items() if name != BORDER}
-    answers, chosen = said.shape[2], -1
+    answers, chosen, marked = said.shape[2], -1, bool(cells_marked(notes))
     if own.task != "regression":
         sums = sums_received(_answers_zeros(answers, own), predict, own.train.x[0])
-        chosen = _choice(columns_of(sums, slice(answers)), columns_of(sums, slice(answers, None)), own, certain)
-        if chosen in (-1, answers) and has_border(own) and is_leaned_on(columns_of(sums, slice(answers, None))):
+        border = columns_of(sums, slice(answers, None))
+        chosen = _choice(columns_of(sums, slice(answers)), border, own, certain, marked)
+        by_border = chosen == answers or (chosen < 0 and not marked)
+        if by_border and has_border(own) and is_leaned_on(border):
             done = "kept" if chosen < 0 else "told" if certain else "discounted"
             kept[BY_BORDER] = torch.tensor([BORDERS.index(done)])
-            if batches and done != "kept":
+            if batches and done != "kept" and not marked:
                 kept[EXCHANGED] = torch.ones(1, dtype=torch.long)
     if chosen < 0:
         return {**kept, CHOSEN: torch.tensor([-1])}
     named = said[..., chosen % answers]
     if chosen == answers:
-        by_border = border_answers(notes[BORDER])
-        kept[ANSWERS], named = torch.cat([said, by_border[..., None]], 2), border_classes(by_border, own)
+        read = border_answers(notes[BORDER])
+        kept[ANSWERS], named = torch.cat([said, read[..., None]], 2), border_classes(read, own)
     right = named[0] == own.train.y[0]
     return {**kept, CHOSEN: torch.tensor([chosen]), RIGHT: _shares(own, right)[None]}
 
 
-def _choice(reference: Params, border: Params, own: Federation, certain: bool) -> int:
+def _choice(reference: Params, border: Params, own: Federation, certain: bool, marked: bool) -> int:
     """By the sums of the reference's answers and of what the border says, which comes last: what varies.
 
-    Where both do, both read the shortcut, and what says more about the label reads more of it.
+    Where both do, what says more about the label reads more of the shortcut. Of a mark, its cells say all there is to
+    say; the reference reads other things too.
     """
     answers = len(reference["total"])
     if certain:
@@ -281,7 +279,7 @@ def _choice(reference: Params, border: Params, own: Federation, certain: bool) -
     found = find_answer(reference, is_image(own.shape), own.classes)
     if has_border(own):
         at_border = find_answer(border, True, own.classes, between_clients=LEANED_ON)
-        if at_border is not None and (found is None or at_border.strength > found.strength):
+        if at_border is not None and (marked or found is None or at_border.strength > found.strength):
             return answers
     return -1 if found is None else found.place
 
@@ -339,6 +337,7 @@ def facts_found(notes: Notes) -> dict[str, Any]:
     answers: dict[str, Any] = {"reference": {"chosen": int(notes[CHOSEN][0])}} if CHOSEN in notes else {}
     if BY_BORDER in notes:
         answers["border"] = BORDERS[int(notes[BY_BORDER][0])]
+        answers |= {"cells": cells} if (cells := cells_marked(notes)) else {}
     if EXCHANGED in notes:
         answers["borders_exchanged"] = True
     found = {"varies_between": SOURCES[source], "left_out": columns, "directions": directions, "kept": bool(kept)}

@@ -16,7 +16,7 @@ from perinvfl.algorithms.messages import Broadcast, ClientState, ServerState, Up
 from perinvfl.core import tree
 from perinvfl.core.tree import Params
 from perinvfl.learning.problem import Batches, Problem
-from perinvfl.learning.slopes import client_sums
+from perinvfl.learning.slopes import are_sums, client_sums
 from perinvfl.models import Model
 from perinvfl.preparation.phases import Predict
 
@@ -55,7 +55,11 @@ def sums_model(zeros: Callable[[], Params]) -> Model:
 
 
 def sums_received(zeros: Params, predict: Predict, x: Tensor) -> Params:
-    """The sums over all clients, as a client learns them by asking about one of its samples."""
+    """The sums over all clients, as a client learns them by asking about one of its samples.
+
+    Where they cannot be, somebody sent what are no sums, and nobody knows who: they count for nothing.
+    """
     answer = predict(x[:1])[0]
     parts = answer.split([leaf.numel() for leaf in zeros.values()])
-    return {name: part.view(leaf.shape) for (name, leaf), part in zip(zeros.items(), parts, strict=True)}
+    received = {name: part.view(leaf.shape) for (name, leaf), part in zip(zeros.items(), parts, strict=True)}
+    return received if are_sums(received) else {name: torch.zeros_like(leaf) for name, leaf in received.items()}

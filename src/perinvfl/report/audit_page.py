@@ -23,7 +23,7 @@ class Line:
     at: float | None
     low: float
     high: float
-    told: str
+    text: str
     held_out: bool
 
 
@@ -76,11 +76,11 @@ def _chart(title: str, relations: list[Relation]) -> Chart:
     for number, relation in enumerate(shown):
         low, high = relation.interval or (0.0, 0.0)
         at = None if relation.strength is None else place(relation.strength)
-        told = "too few rows, or one class or one value alone"
+        text = "too few rows, or one class or one value alone"
         if relation.strength is not None:
-            told = f"{relation.strength:+.2f}, 95 % interval {low:+.2f} to {high:+.2f}, {relation.rows} rows"
+            text = f"{relation.strength:+.2f}, 95 % interval {low:+.2f} to {high:+.2f}, {relation.rows} rows"
         y = LINE * (number + 0.5)
-        lines.append(Line(relation.where, y, at, place(low), place(high), told.replace("-", "−"), relation.held_out))
+        lines.append(Line(relation.where, y, at, place(low), place(high), text.replace("-", "−"), relation.held_out))
     step = next((s for s in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0) if (most - least) / s <= 6), 20.0)
     ticks = [k * step for k in range(int(least / step), int(most / step) + 1)]
     marks = [(place(tick), f"{tick:g}".replace("-", "−")) for tick in ticks if least <= tick <= most]

@@ -247,7 +247,9 @@
     const high = here.unit === "%" ? 100 : Math.max(...known(numbers), ...known(here.cases.map((c) => here.constant.cases[c.name])), 1e-9) * 1.05;
     const x = (value) => left + (Math.min(value, high) / high) * (width - left - right);
     const svg = drawn("svg", { "aria-hidden": "true" }), places = [], marks = [];
-    const groups = methods.map((method) => drawn("g", { class: "series" + (state.picked && state.picked !== method.name ? " dim" : ""), "data-method": method.name, "data-kind": "measured" }));
+    const dim = (method) => (state.picked && state.picked !== method.name ? " dim" : "");
+    const groups = methods.map((method) => drawn("g", { class: "series" + dim(method), "data-method": method.name, "data-kind": "measured" }));
+    const values = []; // over the marks of the constant
     let y = 4;
     for (const { name } of here.cases) {
       svg.append(drawn("text", { class: "panel", x: 0, y: y + 12 }, name === "same contexts" ? "rows held out at random" : `${here.words.context} ${name}`));
@@ -261,7 +263,7 @@
             const [low, top] = spanOf(method, name, client);
             groups[row].append(drawn("rect", { class: "bar", x: left, y, width: Math.max(0.5, x(value) - left), height: thick - 2, fill: fitted(method.colour) }));
             if (low != null) groups[row].append(drawn("line", { class: "whisker", x1: x(low), x2: x(top), y1: y + thick / 2 - 1, y2: y + thick / 2 - 1 }));
-            if (methods.length <= 4) groups[row].append(drawn("text", { class: "value", x: Math.max(x(value), top == null ? 0 : x(top)) + 5, y: y + thick - 2 }, here.unit === "%" ? value.toFixed(1) : String(+value.toPrecision(3))));
+            if (methods.length <= 4) values.push(drawn("text", { class: "value" + dim(method), x: Math.max(x(value), top == null ? 0 : x(top)) + 5, y: y + thick - 2 }, here.unit === "%" ? value.toFixed(1) : String(+value.toPrecision(3))));
             places.push({ px: x(value), py: y + thick / 2 - 1, row, series: { method: method.name, name: method.name }, point: { y: value, low, high: top, label: `${name}, ${label}` } });
           }
           y += thick;
@@ -274,7 +276,7 @@
       y += 8;
     }
     svg.setAttribute("viewBox", `0 0 ${width} ${y}`);
-    svg.append(...groups, ...marks);
+    svg.append(...groups, ...marks, ...values);
     const ring = drawn("circle", { r: 7, fill: "none", stroke: "currentColor", "stroke-width": 2, visibility: "hidden" });
     svg.append(ring);
     box.replaceChildren(svg);
@@ -440,7 +442,9 @@
     }
     byId("clients").replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
     const contexts = here.contexts.length && here.contexts.every((n) => n === 1) ? ` Every ${here.own ? here.words.client : "client"} has one training context.` : "";
-    byId("clients-words").textContent = `${here.spectrum.length > 1 ? "Average over " : ""}${here.own ? here.words.context + " " : ""}${here.spectrum.join(", ")} at each ${here.own ? here.words.client : "client"}. Click a name to see the charts for it alone.${contexts}${many ? " The first 30 clients are listed; the menu above has all." : ""}`;
+    const named = `${here.own ? here.words.context + " " : ""}${here.spectrum.join(", ")}`;
+    const tested = here.spectrum.join() === "same contexts" ? "Rows held out at random" : here.spectrum.length > 1 ? `Average over ${named}` : named;
+    byId("clients-words").textContent = `${tested} at each ${here.own ? here.words.client : "client"}. Click a name to see the charts for it alone.${contexts}${many ? " The first 30 clients are listed; the menu above has all." : ""}`;
   }
   const span = (rounds) => [...new Set([Math.min(...rounds), Math.max(...rounds)])].join("–");
   function plain(value) {
@@ -479,7 +483,7 @@
     const steady = [...methods].sort((a, b) => (better(worstOf(a), worstOf(b)) ? -1 : 1))[0];
     const constant = mean(here.spectrum.map(constantOf));
     const beaten = methods.filter((method) => better(averageOf(method), constant)).length;
-    const constantPart = `a constant answer gives ${withUnit(constant)}, and ${beaten} of ${methods.length} methods do better than that${state.client < 0 ? "" : ` at ${section().clients[state.client]}`}.`;
+    const constantPart = `a constant answer gives ${withUnit(constant)}, and ${beaten} of ${methods.length} methods ${beaten === 1 ? "does" : "do"} better${state.client < 0 ? "" : ` at ${section().clients[state.client]}`}.`;
     const only = here.spectrum[0];
     const where = !here.own ? `On the shifted test context ${only}` : only === "same contexts" ? "On rows held out at random" : `In ${here.words.context} ${only}`;
     if (here.spectrum.length === 1) {

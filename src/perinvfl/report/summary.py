@@ -116,7 +116,7 @@ def _span(section: dict[str, Any], method: dict[str, Any]) -> tuple[float, float
 def _number(section: dict[str, Any], value: float | None) -> str:
     if value is None:
         return "nothing to compare with"
-    return f"{value:.1f} % right" if section["unit"] else f"a mean squared error of {value:.3g}"
+    return f"an accuracy of {value:.1f} %" if section["unit"] else f"a mean squared error of {value:.3g}"
 
 
 def _between(section: dict[str, Any], span: tuple[float, float] | None) -> str:
@@ -152,10 +152,11 @@ def _recommendation(section: dict[str, Any], methods: list[dict[str, Any]], chos
         text += f"{with_and(alike, 6)} may be as good: with so few rows the difference may be chance. "
     worse = [m["name"] for m in others if not _better(section, average(section, m["cases"]), constant)]
     if worse:
-        text += f"Do not use {with_and(worse, 6)}: no better than a constant answer here. "
+        verb, them = ("is", "it") if len(worse) == 1 else ("are", "them")
+        text += f"{with_and(worse, 6)} {verb} no better than a constant answer here: do not use {them}. "
     if len(others) > 0:
-        text += "It was picked by looking at these tests, so expect a little less elsewhere. "
-    return text + "Before it is used on people, try it on new rows of each site."
+        text += f"{chosen['name']} was chosen by looking at these tests, so expect a little less elsewhere. "
+    return text + "Before a model is used on people, test it on new rows of each site."
 
 
 def _facts(section: dict[str, Any], run: Run) -> list[str]:
@@ -164,7 +165,7 @@ def _facts(section: dict[str, Any], run: Run) -> list[str]:
     counted = f", {sum(sizes)} rows to train on" if sizes else ""  # a server is not told them
     facts = [f"{len(section['clients'])} sites ({words['client']}){counted}."]
     kind = "held out at random" if tested == SAME else f"of {words['context']} {tested}"
-    facts.append(f"Tested on rows that no model was trained on, {kind}." if tested else "")
+    facts.append(f"Tested on rows {kind}, on which no model was trained." if tested else "")
     known = run.notes.get("encoding", {})
     missing = known.get("missing", {})
     if missing:
@@ -209,17 +210,25 @@ def _sites(section: dict[str, Any], run: Run, scored: dict[str, Any] | None) -> 
 
 def _found(runs: dict[str, list[Run]], own: dict[str, str]) -> list[str]:
     """What `recommended` found, once for seeds that found the same."""
-    told: dict[str, list[str]] = {}
+    said: dict[str, dict[str, list[str]]] = {}
     for name, same in runs.items():
         for run in same:
             words = found_in_words(run.found, Names.of(run.start.get("schema", {})))
             for role, column in (("contexts", own["context"]), ("clients", own["client"])):
                 words = words.replace(f"between {role}", f"between {role} ({column})")
             if words:
-                told.setdefault(words, []).append(f"{name}, seed {run.start['asked']['seed']}")
-    if len(told) == 1:
-        return list(told)
-    return [f"{words} ({', '.join(who)})" for words, who in told.items()]
+                said.setdefault(words, {}).setdefault(name, []).append(str(run.start["asked"]["seed"]))
+    if len(said) == 1:
+        return list(said)
+    return [f"{words} ({'; '.join(_with_seeds(*each) for each in who.items())})" for words, who in said.items()]
+
+
+def _with_seeds(name: str, seeds: list[str]) -> str:
+    """
+    >>> _with_seeds("Recommended", ["0"]), _with_seeds("Recommended", ["0", "2"])
+    ('Recommended, seed 0', 'Recommended, seeds 0 and 2')
+    """
+    return f"{name}, seed{'s' if len(seeds) > 1 else ''} {with_and(seeds)}"
 
 
 def _scores(runs: list[Run]) -> tuple[dict[str, Any] | None, str]:
@@ -253,11 +262,11 @@ def _threshold(scored: dict[str, Any], words: dict[str, str]) -> str:
             "rows of both classes took 50 %."
         )
     if not found["chosen"]:
-        return f"A row counts as {yes} from a probability of 50 % on."
+        return f"A row counts as {yes} if its probability is at least 50 %."
     few = " There were few such rows, so it is uncertain." if found["few"] else ""
     return (
-        f"For sensitivity, specificity and the table of counts, a row counts as {yes} from a probability of "
-        f"{100 * found['value']:.0f} % on: the threshold at which the two together are largest on "
+        f"For sensitivity, specificity and the table of counts, a row counts as {yes} if its probability is at least "
+        f"{100 * found['value']:.0f} %. At this threshold, sensitivity plus specificity is largest on "
         f"{sum(found['counts'])} rows held out of training. Accuracy does not use this threshold.{few}"
     )
 
@@ -293,7 +302,7 @@ def _score(name: str, found: dict[str, float | None], yes: str) -> dict[str, str
     value = "not known" if found["value"] is None else f"{factor * found['value']:{form}}"
     unit = " %" if measure.percent and found["value"] is not None else ""
     title = measure.title[0].upper() + measure.title[1:]
-    return {"title": title, "value": value + unit, "interval": interval, "told": EXPLAINED[name].format(yes=yes)}
+    return {"title": title, "value": value + unit, "interval": interval, "meaning": EXPLAINED[name].format(yes=yes)}
 
 
 def _confusion(table: list[list[int]] | None, classes: Sequence[str], label: str) -> dict[str, Any] | None:

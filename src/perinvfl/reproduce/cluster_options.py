@@ -9,7 +9,7 @@ from perinvfl.runs.batches import Dispatcher
 
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
-    where = "ray: tasks on a Ray cluster, on this machine or at RAY_ADDRESS; ray://HOST:PORT: one that runs there"
+    where = "ray: the Ray cluster at RAY_ADDRESS, or else this machine; ray://HOST:PORT: the cluster at that address"
     parser.add_argument("--on", default="", metavar="CLUSTER", help=where)
     parser.add_argument("--cores", type=int, default=1, help="cores of each task, with --on")
 

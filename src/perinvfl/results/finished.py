@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perinvfl.core.unpacking import parse_json, unxz
 from perinvfl.errors import UserError
 from perinvfl.results.table import Row, Table
 
@@ -61,16 +62,19 @@ def read_finished(place: Path) -> Finished | None:
     first = place.parts[0] if place.parts else ""
     if first not in finished_names():
         return None
-    plain = read_file(first)["tables"].get(place.as_posix())
-    if plain is None:
-        return None
-    tables = {rule: {s: _table(t) for s, t in by.items()} for rule, by in plain["tables"].items()}
-    return Finished(place.as_posix(), plain["rule"], plain["score"], tables)
+    try:
+        plain = read_file(first)["tables"].get(place.as_posix())
+        if plain is None:
+            return None
+        tables = {rule: {s: _table(t) for s, t in by.items()} for rule, by in plain["tables"].items()}
+        return Finished(place.as_posix(), plain["rule"], plain["score"], tables)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise UserError(f"{FOLDER / first}{ENDING} is damaged: reinstall perinvfl to restore it.") from None
 
 
 def read_file(name: str) -> dict[str, Any]:
     """`made_from`, the digest of each file of records, and `tables` by name."""
-    return json.loads(lzma.decompress((FOLDER / f"{name}{ENDING}").read_bytes()))
+    return parse_json(unxz((FOLDER / f"{name}{ENDING}").read_bytes()))
 
 
 def written(made_from: dict[str, str], tables: list[Finished]) -> bytes:

@@ -5,10 +5,11 @@ Folds may have different clients, so their scores are put together by the names 
 
 import dataclasses
 import json
+import math
 from typing import Any
 
 from perinvfl.core.naming import client_names
-from perinvfl.runs.records import Cases, Event, Run, lead_scores, mean_known
+from perinvfl.runs.records import Cases, Event, Run, any_known, lead_scores, mean_known
 
 
 def join_folds(runs: list[Run]) -> list[Run]:
@@ -101,8 +102,10 @@ def _hardest(folds: list[Run]) -> Run:
 
     def goodness(run: Run) -> float:
         last = run.evaluations[-1]
-        score = mean_known(lead_scores(last)[run.spectrum[0]])
-        return -score if run.task == "regression" else score
+        scores = lead_scores(last)[run.spectrum[0]]
+        if not any_known(scores):
+            return math.inf  # nothing is known of it
+        return -mean_known(scores) if run.task == "regression" else mean_known(scores)
 
     return min(folds, key=goodness)
 

@@ -16,7 +16,7 @@ from perinvfl.learning.groups import (
     pooled,
     worst_group_accuracy,
 )
-from perinvfl.runs.records import Cases, Event, Run, evaluations_at, lead_scores, mean_known
+from perinvfl.runs.records import Cases, Event, Run, any_known, evaluations_at, lead_scores, mean_known
 
 GroupCases = dict[str, Counts]  # test case -> counts of each client and group
 
@@ -41,6 +41,8 @@ class Measured:
         for case in self.accuracies[0]:
             if case.startswith("validation"):
                 continue  # held-out data is for rules; a client may have none that a reference model gets wrong
+            if not all(any_known(of_seed.get(case, ())) for of_seed in self.accuracies):
+                continue  # beyond the spectrum: no client with a sample of it was there
             if score == "accuracy":
                 by_seed = [self.factor * mean_known(of_seed[case]) for of_seed in self.accuracies]
             elif case in self.there[0]:
@@ -94,7 +96,7 @@ class Measured:
 def measured_at(runs: list[Run], rounds: Sequence[int]) -> Measured:
     """Of the models that clients predict with, at the round given for each run; the last where none are given."""
     events = evaluations_at(runs, rounds)
-    grouped = has_groups(runs[0])
+    grouped = all(map(has_groups, runs))
     right = [event.get("personal groups") or event["global groups"] for event in events] if grouped else []
     there = [run.notes["groups"]["counts"] for run in runs] if grouped else []
     pairs = [_told(*pair) for pair in zip(right, there, strict=True)]
@@ -132,7 +134,8 @@ def global_average(runs: list[Run], spectrum: Sequence[str], rounds: Sequence[in
         there = [run.notes["groups"]["counts"] for run in runs]
         pairs = [_told(event["global groups"], counts) for event, counts in zip(events, there, strict=True)]
         return 100 * statistics.fmean(GROUP_SCORES[score](r[case], n[case]) for r, n in pairs for case in spectrum)
-    return 100 * statistics.fmean(mean_known(event["global"][case]) for event in events for case in spectrum)
+    rows = [event["global"][case] for event in events for case in spectrum]
+    return 100 * statistics.fmean(map(mean_known, rows)) if all(map(any_known, rows)) else None
 
 
 def check_score(run: Run, score: Score) -> None:

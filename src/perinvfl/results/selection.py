@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from perinvfl.errors import UserError
-from perinvfl.runs.records import Cases, Event, Run, lead_scores, mean_known
+from perinvfl.runs.records import Cases, Event, Run, any_known, lead_scores, mean_known
 
 LEAVE_ONE_CLIENT_OUT = "leave-one-client-out"
 ORACLE = "oracle"  # the last of the rules, and the only one that knows test results
@@ -97,10 +97,11 @@ def worst_test_accuracy(event: Event, spectrum: Sequence[str]) -> float | None:
     The mean over them would prefer a model that reads the colour backwards: 90 % at p = 0.1, though 50 % at p = 0.5.
     """
     if "balanced" in event:
-        return min((event["balanced"][case] for case in spectrum if case in event["balanced"]), default=None)
+        known = [event["balanced"].get(case) for case in spectrum]
+        return min((score for score in known if score is not None), default=None)
     scores = lead_scores(event)
     cases = [scores[case] for case in spectrum if case in scores and case != "left-out"]
-    return min(mean_known(values) for values in cases) if cases else None
+    return min(map(mean_known, cases)) if cases and all(map(any_known, cases)) else None
 
 
 RULES = {
@@ -189,5 +190,5 @@ def _first_best(scores: dict[int, float]) -> int:
 
 
 def _mean(cases: Cases, names: list[str]) -> float | None:
-    found = [mean_known(cases[name]) for name in names if name in cases]
+    found = [mean_known(cases[name]) for name in names if any_known(cases.get(name, ()))]
     return fmean(found) if found else None

@@ -15,7 +15,7 @@ from perinvfl.results.score_names import MEASURES
 from perinvfl.results.scores import check_score, constant_of, global_average, has_groups, measured_at
 from perinvfl.results.search_records import SearchRecords
 from perinvfl.results.selection import Rule, rule_named
-from perinvfl.runs.records import Run
+from perinvfl.runs.records import Run, unscored
 
 FEW_MARK = "*"  # few samples of a class
 TITLES = {name: measure.title for name, measure in MEASURES.items()} | {"worst-group": "worst-group accuracy"}
@@ -127,7 +127,10 @@ def _is_share(name: str) -> bool:
 
 def finished_runs(runs: list[Run]) -> list[Run]:
     """Those that one table can show; folds are joined already."""
-    finished = [run for run in runs if run.finished and run.broken is None and run.evaluations]
+    done = [run for run in runs if run.finished and run.broken is None and run.evaluations]
+    finished = [run for run in done if not unscored(run)]
+    if done and not finished:
+        raise UserError(_unscored_note(done[0]))
     if not finished:
         raise UserError("There is no finished run here; `perinvfl run FILE.toml` makes one.")
     _check_alike(finished)
@@ -144,7 +147,15 @@ def left_out_notes(runs: list[Run]) -> list[str]:
         notes.append(f"Left out: {many} that the search gave up early (pruned).")
     if unfinished:
         notes.append(f"{len(unfinished)} unfinished runs are left out; the command that began them goes on with them.")
-    return [*notes, *absent_notes(runs)]
+    done = [run for run in runs if run.finished and run.broken is None and run.evaluations]
+    return [*notes, *(_unscored_note(run) for run in done if unscored(run)), *absent_notes(runs)]
+
+
+def _unscored_note(run: Run) -> str:
+    return (
+        f"{run.method}, seed {run.seed}: not shown, because in its last evaluation no client has a score at "
+        f"{', '.join(unscored(run))}."
+    )
 
 
 def absent_notes(runs: list[Run]) -> list[str]:

@@ -4,7 +4,6 @@ A world is a file of `experiments/worlds`; its name, such as images-03-shape, is
 about. Methods are chosen on worlds of odd number and reported on those of even number. Never trains.
 """
 
-import json
 import re
 import statistics
 from collections.abc import Iterable
@@ -14,10 +13,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from perinvfl.core.shipped import published_places
+from perinvfl.core.unpacking import parse_json
 from perinvfl.errors import UserError
 from perinvfl.results.scores import class_balanced
 from perinvfl.results.search_records import setting_of
-from perinvfl.runs.records import Run, lead_scores, mean_known, read_packed
+from perinvfl.runs.event_forms import TEXTS, table_of, text
+from perinvfl.runs.records import Run, any_known, lead_scores, mean_known, read_packed
 
 CHOOSING, REPORTED, ABOUT = "choosing.jsonl.xz", "reported.jsonl.xz", "about.json"
 BOUND = "Bound"  # the method that is trained in each world without its shortcut
@@ -69,7 +70,7 @@ def score_of(run: Run) -> Score:
     run = class_balanced(run)
     factor = 1 if run.task == "regression" else 100
     cases = lead_scores(run.evaluations[-1]) if stayed_finite(run) else run.notes["constant"]
-    inside = factor * mean_known(cases["validation"]) if "validation" in cases else None
+    inside = factor * mean_known(cases["validation"]) if any_known(cases.get("validation", ())) else None
     return Score(factor * statistics.fmean(mean_known(cases[case]) for case in run.spectrum), inside)
 
 
@@ -188,8 +189,10 @@ def worlds_folder(place: Path) -> Path | None:
 
 def read_worlds(folder: Path) -> WorldRecords:
     try:
-        about = json.loads((folder / ABOUT).read_text(encoding="utf-8")) if (folder / ABOUT).exists() else {}
+        about = parse_json((folder / ABOUT).read_bytes()) if (folder / ABOUT).exists() else {}
         methods, refused = about.get("methods", []), about.get("refused", {})
+        if not TEXTS(methods) or not table_of(table_of(text))(refused):
+            raise ValueError("no list of methods")
     except (ValueError, AttributeError):
         raise UserError(
             f"{folder / ABOUT} is damaged; `python -m perinvfl.reproduce worlds` writes it again."

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 import torch
 
-from perinvfl.engine.problems import pick_device
+from perinvfl.engine.devices import pick_device
 from perinvfl.runs.group import TrialGroup
 from perinvfl.runs.progress import Progress, Pruned
 from perinvfl.runs.trial import Trial

@@ -36,6 +36,7 @@ class Entry:
     title: str
     paper: str  # of an algorithm, else empty
     purpose: str  # of an algorithm, else empty
+    about: str  # likewise: what it does, in a sentence or two
     settings: tuple[Setting, ...]
 
     def setting(self, name: str) -> Setting:
@@ -61,9 +62,7 @@ def read_catalogue() -> Catalogue:
 
 
 def _entry(kept: dict[str, Any]) -> Entry:
-    return Entry(
-        kept["title"], kept["paper"], kept["purpose"], tuple(Setting(**setting) for setting in kept["settings"])
-    )
+    return Entry(**{**kept, "settings": tuple(Setting(**setting) for setting in kept["settings"])})
 
 
 def _toml(value: Any) -> str:

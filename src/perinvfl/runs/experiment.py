@@ -22,6 +22,7 @@ data.grayscale = true         # data, contexts, model and training settings for 
 import dataclasses
 import math
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -186,12 +187,13 @@ def _ranges(entry: dict[str, Any], where: str) -> tuple[dict[str, Any], tuple[tu
         ends, options = (value.get("from"), value.get("to")), value.get("one_of")
         if set(value) == {"one_of"} and isinstance(options, list) and options:
             found[key], plain[key] = hyper.OneOf(tuple(options)), options[0]
-        elif set(value) == {"from", "to"} and all(_is_number(end) and end > 0 for end in ends):
+        elif set(value) == {"from", "to"} and all(_is_number(end) and 0 < end <= sys.float_info.max for end in ends):
             low, high = sorted(map(float, ends))  # type: ignore[arg-type]
             found[key], plain[key] = hyper.LogUniform(low, high), math.sqrt(low * high)
         else:
             raise UserError(
-                f"{where}.{key}: a search range is {{from = 0.1, to = 10}} with both above 0, or {{one_of = [1, 2]}}."
+                f"{where}.{shortened(key)}: a search range is {{from = 0.1, to = 10}} with two numbers above 0, "
+                "or {one_of = [1, 2]}."
             )
     return plain, tuple(found.items())
 

@@ -4,6 +4,8 @@ These are the fields that format 2 added to the first event of a record. Does no
 """
 
 import dataclasses
+import hashlib
+import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,6 +13,12 @@ from perinvfl.core import config, hyper
 
 FORMAT = 3  # of the records that this version writes; it reads all up to it. Since 3 every line has a check
 Stage = Literal["search", "left out", "chosen", "longer"]
+
+
+def run_id(asked: dict[str, Any]) -> str:
+    """Sixteen hex digits that name a configuration."""
+    canonical = json.dumps(asked, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Whether models learned anything: how they do in their own training contexts, beside a constant answer."""
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,18 +12,26 @@ if TYPE_CHECKING:
 class Fit:
     """Accuracy (mean squared error for a regression) on training data, the mean over clients."""
 
-    models: float
+    models: float  # infinite where the error of finite answers is too large for a number
     constant: float
     regression: bool
 
     @property
     def better(self) -> bool:
+        if not math.isfinite(self.models):
+            return False
         return self.models < self.constant if self.regression else self.models > self.constant
 
     def as_fields(self) -> dict[str, Any]:
-        return {"models": round(self.models, 6), "constant": round(self.constant, 6)}
+        models = round(self.models, 6) if math.isfinite(self.models) else None
+        return {"models": models, "constant": round(self.constant, 6)}
 
     def in_words(self) -> str:
+        if not math.isfinite(self.models):
+            return (
+                "in their own training contexts the models' answers are so large that their error is no finite number: "
+                "the run became unstable. A smaller step or a smaller penalty are the usual cures."
+            )
         what = "a mean squared error of {:.3g}" if self.regression else "an accuracy of {:.1%}"
         return (
             "the models do no better than a constant answer in their own training contexts "
@@ -34,4 +43,7 @@ class Fit:
 def fit_on_record(run: "Run") -> Fit | None:
     """As a run's end has it; older ones do not."""
     known = run.events[-1].get("training")
-    return None if known is None else Fit(known["models"], known["constant"], run.task == "regression")
+    if known is None:
+        return None
+    models = math.inf if known["models"] is None else known["models"]
+    return Fit(models, known["constant"], run.task == "regression")

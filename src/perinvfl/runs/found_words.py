@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from perinvfl.core.image_grid import GRID, cell_name
 from perinvfl.core.naming import with_and
 
 CANNOT_BE_TOLD = (
@@ -15,6 +16,7 @@ WHO = {  # who answers, by what was done about the border
     "discounted": "Answers by the border of the images alone change their meaning",
     "told": "You said that the border of the images is a shortcut, and its answers tell the label",
 }
+MARKED = f"Answers by a few cells of the images alone (on a grid of {GRID} by {GRID}: {{}}) change their meaning"
 BORDER_KEPT = (
     "What is around the middle of the images predicts the label, equally well everywhere. If it should not count, set "
     "contexts.hide_middle."
@@ -52,7 +54,9 @@ def found_in_words(found: dict[str, Any], names: Names = Names()) -> str:
     if shortcut is None:
         return ""
     border = shortcut.get("border")
-    answers = _answers(WHO.get(border, WHO[None]), found.get("right", []), names)
+    cells = shortcut.get("cells", [])
+    who = MARKED.format("; ".join(_ends([cell_name(cell) for cell in cells]))) if cells else WHO.get(border, WHO[None])
+    answers = _answers(who, found.get("right", []), names)
     if answers and shortcut.get("borders_exchanged"):
         answers += " In training, images exchange their borders."
     if shortcut["varies_between"] is None and answers:
@@ -113,5 +117,10 @@ def _name(place: int, features: Sequence[str]) -> str:
 
 def _mixture(way: Sequence[float], features: Sequence[str]) -> str:
     strongest = sorted(range(len(way)), key=lambda place: -abs(way[place]))[:4]
-    parts = [f"{way[place]:+.2f} × {_name(place, features) if features else place + 1}" for place in sorted(strongest)]
-    return " ".join(parts) + (" ..." if len(way) > 4 else "")
+    words = ""
+    for place in sorted(strongest):
+        name = features[place] if place < len(features) else f"input {place + 1}"
+        sign = "−" if way[place] < 0 else "+"
+        words += f" {sign} " if words else sign.strip("+")
+        words += f"{abs(way[place]):.2f} × {name}"
+    return words + (" + ..." if len(way) > 4 else "")

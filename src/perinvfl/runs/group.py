@@ -16,9 +16,9 @@ from perinvfl.core.files import make_folder, only_one, remove, remove_temporary,
 from perinvfl.core.seeding import generator
 from perinvfl.data.constant import constant_fit
 from perinvfl.data.federation import Federation, Split
+from perinvfl.engine.devices import pick_device
 from perinvfl.engine.environment import environment
 from perinvfl.engine.evaluation import predict_tests, training_scores
-from perinvfl.engine.problems import pick_device
 from perinvfl.engine.program_run import ProgramRun
 from perinvfl.engine.simulation import Simulation
 from perinvfl.engine.timing import fastest, time_executors
@@ -31,11 +31,12 @@ from perinvfl.preparation.program import check_preparation
 from perinvfl.runs import events
 from perinvfl.runs.evaluated import about_evaluated, notes_about
 from perinvfl.runs.event_log import Event, Writer
+from perinvfl.runs.facts import run_id
 from perinvfl.runs.fit import Fit
 from perinvfl.runs.found_words import Names, found_in_words
 from perinvfl.runs.predictions import VALIDATION, Predictions, collect, write_predictions
 from perinvfl.runs.progress import Progress, Pruned
-from perinvfl.runs.records import CHECKPOINT, TOGETHER, demand_results, records_about, run_id, tally_in
+from perinvfl.runs.records import CHECKPOINT, TOGETHER, demand_results, records_about, tally_in
 from perinvfl.runs.trial import Trial
 
 # A checkpoint is written after a round unless writing would take more than about a twentieth of the time.
@@ -191,9 +192,14 @@ class TrialGroup:
     def _train(self, run: ProgramRun) -> None:
         simulation, training = run.simulation, run.training
         on_cpu = simulation.device.type == "cpu"
+        spent: list[float] = []  # seconds in the first rounds
         while simulation.rounds_done < training.rounds and len(self.broken) < len(self.trials):
+            began = time.perf_counter()
             risks = run.round()
             done = simulation.rounds_done
+            if simulation.problem.compiled and len(spent) < 2:
+                spent.append(time.perf_counter() - began)
+                self._tell_of_compiling(spent)
             due = training.evaluates_after(done)
             if on_cpu or due:
                 self._look_for_broken(simulation)
@@ -201,6 +207,11 @@ class TrialGroup:
             if due:
                 self._evaluate(simulation, risks)
             self._save_if_due(run, last=done == training.rounds and len(self.trials) == 1)
+
+    def _tell_of_compiling(self, spent: list[float]) -> None:
+        if len(spent) == 2:
+            cost = max(spent[0] - spent[1], 0.0)
+            self.progress.remark(self.trials, f"Compiling the steps took {cost:.1f} s; later runs reuse most of it.")
 
     def _save_if_due(self, run: ProgramRun, last: bool = False) -> None:
         before = time.perf_counter()

@@ -14,14 +14,15 @@ def facts_of_old(start: dict[str, Any]) -> Facts:
     """The facts of a run whose record does not name them: "IRM #7 without 2" is setting 7 of IRM, without client 2."""
     asked = start["asked"]
     label, client = asked["algorithm"]["label"], asked["data"].get("leave_out", -1)
-    if client >= 0:
+    numbered = isinstance(client, int) and client >= 0  # of hospitals, later, a name
+    if numbered:
         label = label.removesuffix(f" without {client}")
     searched = SEARCHED.fullmatch(label)
     return Facts(
         method=searched["method"] if searched else label,
         setting=int(searched["setting"]) if searched else None,
         seed=asked["seed"],
-        fold=f"client {client}" if client >= 0 else _context_held_out(asked["data"]),
+        fold=f"client {client}" if numbered else _context_held_out(asked["data"]),
         purpose=None,
     )
 
@@ -38,7 +39,7 @@ def with_all_sites(event: dict[str, Any], sites: list[str]) -> dict[str, Any]:
         return event
 
     def spread(row: list[Any], missing: Any) -> list[Any]:
-        if len(row) == len(sites):
+        if len(row) != sum(site not in absent for site in sites):
             return row
         known = iter(row)
         return [missing if site in absent else next(known) for site in sites]

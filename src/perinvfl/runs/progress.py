@@ -112,6 +112,15 @@ class Several(Progress):
             watch.tasks(count)
 
 
+def scored_in_words(mean: float, task: str) -> str:
+    """The mean over all test contexts of the spectrum, in every display.
+
+    >>> scored_in_words(0.8213, "binary"), scored_in_words(0.8213, "regression")
+    ('test accuracy 82.1 %', 'test error 0.821')
+    """
+    return f"test error {mean:.3g}" if task == "regression" else f"test accuracy {100 * mean:.1f} %"
+
+
 @dataclass
 class Stand:
     """Where a batch of trials is."""
@@ -141,8 +150,8 @@ class Lines(Progress):
 
     def preparing(self, trials: "list[Trial]", phase: str, round: int, rounds: int) -> None:
         stand = self._stand(trials)
-        if phase != stand.phase:
-            self.say(f"{name_of(trials)}: preparing, {phase}, {rounds} round{'s' if rounds > 1 else ''}")
+        if phase != stand.phase and rounds > 1:  # a single round is soon over
+            self.say(f"{name_of(trials)}: preparing with {rounds} rounds of the {phase} model")
         stand.phase = phase
         stand.began = time.perf_counter()  # what is left is told of the rounds that follow
 
@@ -157,7 +166,7 @@ class Lines(Progress):
             self.say(f"{name_of(trials)}: round {rounds_done}, {exchange_in_words(exchange, risk)}")
 
     def evaluated(self, trials: "list[Trial]", rounds_done: int, mean: float | None, task: str) -> None:
-        scored = "" if mean is None else f", mean over the spectrum {mean:.4f}"
+        scored = "" if mean is None else f", {scored_in_words(mean, task)}"
         rounds, stand = trials[0].training.rounds, self._stand(trials)
         pace = (time.perf_counter() - stand.began) / max(1, rounds_done - stand.before)
         left = f", about {pace * (rounds - rounds_done):.0f} s left" if rounds_done < rounds else ""

@@ -3,7 +3,6 @@
 Does not import torch, so that tables are made at once.
 """
 
-import hashlib
 import json
 import lzma
 import os
@@ -15,10 +14,11 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from perinvfl.core.files import TEMPORARY, only_one, remove_temporary, write_atomically
+from perinvfl.core.files import write_atomically
 from perinvfl.core.sealed import is_sealed, read_about
 from perinvfl.core.unpacking import gunzip, parse_json, unxz
-from perinvfl.errors import Hindered, UserError
+from perinvfl.errors import UserError
+from perinvfl.runs.event_forms import fault_in_fields, fault_in_results
 from perinvfl.runs.event_log import (
     CUT_SHORT,
     EVENTS,
@@ -29,7 +29,6 @@ from perinvfl.runs.event_log import (
     damaged,
     format_of,
     is_event,
-    mark_finished,
     missing,
     read_log,
     refuse_later,
@@ -45,12 +44,6 @@ PREDICTIONS = "predictions.json.gz"
 PACKED = ".jsonl.xz"
 ARRIVING = ".arriving"  # runs made on other machines, until they are there whole
 Cases = dict[str, list[float | None]]  # test case -> score of each client; None for one without a sample of it
-
-
-def run_id(asked: dict[str, Any]) -> str:
-    """Sixteen hex digits that name a configuration."""
-    canonical = json.dumps(asked, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -196,6 +189,17 @@ def lead_scores(event: Event) -> Cases:
     return event.get("personal") or event["global"]
 
 
+def unscored(run: Run) -> list[str]:
+    """The shifted test contexts of which no client has a score in the last evaluation: who holds them was away then, or
+    the errors there are not finite."""
+    scores = lead_scores(run.evaluations[-1])
+    return [case for case in run.spectrum if not any_known(scores[case])]
+
+
+def any_known(scores: Iterable[float | None]) -> bool:
+    return any(score is not None for score in scores)
+
+
 def mean_known(scores: Iterable[float | None]) -> float:
     """The mean over the clients that have a score: one without a sample of a test context has none."""
     return statistics.fmean([score for score in scores if score is not None])  # a list: far faster
@@ -257,21 +261,10 @@ def read_run(folder: Path) -> Run | None:
         raise UserError(damaged(path, CUT_SHORT))
     if ended and not log.ended:
         raise UserError(damaged(path, f"its end is missing, and {FINISHED} says that the run ended"))
-    return _run(folder, log.events) if log.events else None
-
-
-def mark_if_unmarked(run: Run) -> None:
-    """A run may have been killed between its last event and the sign that it ended."""
-    if not (run.folder / FINISHED).exists():
-        with suppress(Hindered):  # a folder that is read-only stays as it is
-            mark_finished(run.folder, read_log(run.folder / EVENTS).tallies[-1])
-
-
-def tidy(folder: Path) -> None:
-    """Remove what a killed process left beside a finished record, unless somebody is at work there."""
-    if any(folder.glob(f".*{TEMPORARY}")):
-        with suppress(UserError), only_one((folder / CHECKPOINT).with_suffix(".lock"), "in use"):
-            remove_temporary(folder)
+    try:
+        return _run(folder, log.events) if log.events else None
+    except ValueError as fault:
+        raise UserError(damaged(path, str(fault))) from None
 
 
 def _left_by_a_run(folder: Path) -> bool:
@@ -290,9 +283,16 @@ def _left_by_a_run(folder: Path) -> bool:
 
 
 def _run(place: Path, events: list[Event]) -> Run:
+    """ValueError where the events are not those of a run."""
     refuse_later(place, events[0])
-    sites = events[0].get("sites")
-    return Run(place, events if sites is None else [with_all_sites(event, sites) for event in events])
+    fault = fault_in_fields(events)
+    if not fault:
+        sites = events[0].get("sites")
+        events = events if sites is None else [with_all_sites(event, sites) for event in events]
+        fault = fault_in_results(events)
+    if fault:
+        raise ValueError(fault)
+    return Run(place, events)
 
 
 def is_run(place: Path) -> bool:
@@ -339,6 +339,6 @@ def read_packed(path: Path) -> list[Run]:
         packed = [parse_json(line)["events"] for line in lines]
         if not all(events and all(map(is_event, events)) for events in packed):
             raise ValueError("a line is not the record of a run")
+        return [_run(path, events) for events in packed]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged or holds no packed runs ({error}).") from None
-    return [_run(path, events) for events in packed]

@@ -15,9 +15,11 @@ from perinvfl.core.commands import guarded
 from perinvfl.errors import UserError
 from perinvfl.runs.batches import Batch, Dispatcher, InThisProcess
 from perinvfl.runs.experiment import Experiment, read_experiment
+from perinvfl.runs.facts import run_id
 from perinvfl.runs.progress import Lines, Progress
-from perinvfl.runs.records import TOGETHER, mark_if_unmarked, pack, read_run, run_id, tidy
+from perinvfl.runs.records import TOGETHER, pack, read_run
 from perinvfl.runs.search import batch_trials, search
+from perinvfl.runs.tidying import mark_if_unmarked, tidy
 from perinvfl.runs.trial import Trial
 
 

@@ -18,8 +18,7 @@ from perinvfl.models import ModelSettings
 from perinvfl.preparation.phases import Program
 from perinvfl.preparation.program import program_of
 from perinvfl.preparation.settings import KNOWN_BY_USERS, ContextSettings
-from perinvfl.runs.facts import Facts, Purpose
-from perinvfl.runs.records import run_id
+from perinvfl.runs.facts import Facts, Purpose, run_id
 
 GIVEN = ContextSettings()
 

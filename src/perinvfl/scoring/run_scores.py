@@ -72,7 +72,11 @@ def _scores_of_one(run: Run, kind: str, names: Sequence[str]) -> dict[str, Any]:
         )
     if run.scores is None:
         raise UserError(MISSING.format(run=run.folder))
-    return _only(run.scores[kind or next(iter(run.scores))], names)
+    stored = run.scores[kind or next(iter(run.scores))]
+    lacking = [name for name in names for case in stored["cases"].values() if name not in case["mean"]]
+    if lacking:
+        raise UserError(f"{run.folder} holds scores, and {lacking[0]} is not among them.")
+    return _only(stored, names)
 
 
 def _only(stored: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from perinvfl.errors import UserError
 from perinvfl.results.folds import join_folds
 from perinvfl.results.score_names import MEASURES, Measure
 from perinvfl.results.table import (
@@ -26,6 +27,7 @@ from perinvfl.scoring.run_scores import check_measure, mean_of, predictions_of, 
 from perinvfl.scoring.sample_scores import FEW, Sample
 
 SAME_FOR_EVERY_CONSTANT = ("balanced", "auroc", "average-precision")  # whichever class it names
+UNDEFINED = "a class is missing there, or sites tell nothing of so few rows"
 AT_THRESHOLD = ("sensitivity", "specificity")
 
 
@@ -44,7 +46,11 @@ def score_table(runs: list[Run], score: str) -> Table:
     spectrum = tuple(first.spectrum)
     scored = {label: [run_scores(run, names=[score]) for run in same] for label, same in by_setting(finished).items()}
     rows = [*_constant(finished, spectrum, measure)]
-    rows += [_row(label, found, spectrum, measure) for label, found in scored.items()]
+    measured = [_row(label, found, spectrum, measure) for label, found in scored.items()]
+    rows += [row for row in measured if row.spectrum]
+    undefined = [row.method for row in measured if not row.spectrum]
+    if len(undefined) == len(measured):
+        raise UserError(f"--score {score}: no run here has it at {', '.join(spectrum)}; {UNDEFINED}.")
     known = [case for row in rows for case in row.cases]
     beyond = tuple(case for case in dict.fromkeys(known) if case not in spectrum)
     notes = [
@@ -52,6 +58,7 @@ def score_table(runs: list[Run], score: str) -> Table:
         spread_note(finished, spectrum),
         *_notes(scored, measure, first),
     ]
+    notes += [f"Without {label}, which has no {score} at {', '.join(spectrum)}; {UNDEFINED}." for label in undefined]
     notes += left_out_notes(runs)
     return Table(first.benchmark, rows, spectrum, beyond, "last round", notes, name=own_name(first))
 

@@ -94,8 +94,7 @@ class Live(progress.Progress):
 
     def evaluated(self, trials: "list[Trial]", rounds_done: int, mean: float | None, task: str) -> None:
         if mean is not None:
-            words = f"shifted accuracy {100 * mean:.1f}" if task != "regression" else f"shifted error {mean:.3g}"
-            self._update(trials, mean=words)
+            self._update(trials, mean=progress.scored_in_words(mean, task))
 
     def remark(self, trials: "list[Trial]", words: str) -> None:
         self.console.print(f"{progress.name_of(trials)}: {words}")

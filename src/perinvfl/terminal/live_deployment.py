@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import TaskID, TimeElapsedColumn
 
-from perinvfl.runs.progress import Exchange, Progress, far_in_words, in_bytes, name_of
+from perinvfl.runs.progress import Exchange, Progress, far_in_words, in_bytes, name_of, scored_in_words
 from perinvfl.terminal.live import bars
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class LiveDeployment(Progress):
         self.console.print(words, style="yellow")
 
     def evaluated(self, trials: "list[Trial]", rounds_done: int, mean: float | None, task: str) -> None:
-        self.mean = "" if mean is None else f"  mean over the spectrum {mean:.3f}"
+        self.mean = "" if mean is None else f"  {scored_in_words(mean, task)}"
         self._update(self.words)
 
     def broke(self, trial: "Trial", round: int, why: str) -> None:

@@ -17,6 +17,7 @@ from perinvfl.core import config
 from perinvfl.core.extras import how_to_install
 from perinvfl.core.files import write_atomically
 from perinvfl.core.toml_text import TomlError, parse_toml
+from perinvfl.core.unpacking import parse_json
 from perinvfl.errors import UserError
 from perinvfl.theory import convergence, information, personalized, remark
 from perinvfl.theory.common import Record, Theory
@@ -55,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
         if asked.redraw:
             if not path.exists():
                 raise UserError(f"{path} does not exist; run the experiment without --redraw first.")
-            record = json.loads(path.read_text(encoding="utf-8"))
+            record = _on_record(path, name)
         else:
             record = run(name, settings)
             records.mkdir(parents=True, exist_ok=True)
@@ -66,6 +67,16 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     print(record["verdict"])
     return 0
+
+
+def _on_record(path: Path, name: str) -> Record:
+    try:
+        record = parse_json(path.read_bytes())
+        if not isinstance(record, dict) or record.get("experiment") != name or "verdict" not in record:
+            raise ValueError("no record of this experiment")
+    except ValueError:
+        raise UserError(f"{path} is damaged; run the experiment without --redraw to make it anew.") from None
+    return record
 
 
 def run(name: str, settings: Any) -> Record:

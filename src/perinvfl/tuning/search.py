@@ -19,8 +19,10 @@ from perinvfl.results.selection import ORACLE, RULES, Rule, rule_named, score_of
 from perinvfl.runs.batches import Batch, Dispatcher
 from perinvfl.runs.event_log import Event
 from perinvfl.runs.experiment import Experiment
+from perinvfl.runs.facts import run_id
 from perinvfl.runs.progress import Progress, Pruned, Several
-from perinvfl.runs.records import Run, mark_if_unmarked, read_run, run_id
+from perinvfl.runs.records import Run, read_run
+from perinvfl.runs.tidying import mark_if_unmarked
 from perinvfl.runs.trial import Trial
 from perinvfl.tuning.study import Study
 

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from perinvfl.core.extras import how_to_install
 from perinvfl.core.hyper import LogUniform, OneOf
 from perinvfl.core.plugins import in_words
 from perinvfl.errors import UserError
 
-NEEDED = "--sampler optuna needs Optuna, which is not installed: pip install 'perinvfl[optuna]'."
+NEEDED = f"--sampler optuna needs Optuna, which is not installed: {how_to_install('optuna')}."
 SETTING = "setting"  # the name under which a trial keeps its number
 STARTUP = 5  # settings that are tried at random, and to their end, before the first is given up
 Space = Mapping[str, LogUniform | OneOf]

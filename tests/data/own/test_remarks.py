@@ -138,7 +138,7 @@ def test_faults_are_grouped_whole_file_first(tmp_path: Path, capsys: pytest.Capt
         *(Fault(f"line {k}", "y", "the label is missing") for k in (5, 6)),
         Fault("line 9", "b", '"1e99" is too large'),
     ]
-    assert [group.told for group in group_faults(faults, 50)] == [
+    assert [group.message for group in group_faults(faults, 50)] == [
         'there is no column "site"',
         "2 rows: has 6 cells where the first line names 5 columns (line 3, line 4)",
         'b: 7 of 50 cells are not numbers ("oops0", "oops1"; line 2, line 3, line 4, ...)',

@@ -133,5 +133,5 @@ def test_what_is_no_shard_is_refused(tmp_path: Path) -> None:
 
 
 def test_no_room_for_the_file_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match=r"cannot be laid down in .*TMPDIR names another folder"):
+    with pytest.raises(UserError, match=r"cannot be written to .*TMPDIR names another folder"):
         mapped.mapped_zeros((2**50,))

@@ -15,6 +15,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from perinvfl.core.files import is_there
+from perinvfl.core.naming import shortened
 from perinvfl.core.unpacking import gunzip
 from perinvfl.errors import UserError
 
@@ -144,9 +146,11 @@ def official_paths(root: str | Path) -> tuple[Path, Path]:
 def _find(root: str | Path, stem: str, kind: str) -> Path:
     for spelling in (f"{stem}-{kind}", f"{stem}-{kind}.gz", f"{stem}.{kind}", f"{stem}.{kind}.gz"):
         path = Path(root) / spelling
-        if path.is_file():
+        if is_there(path) and path.is_file():
             return path
-    raise UserError(f"{root} has no file {stem}-{kind} or {stem}-{kind}.gz: name the folder of the official files.")
+    raise UserError(
+        f"{shortened(str(root))} has no file {stem}-{kind} or {stem}-{kind}.gz: name the folder of the official files."
+    )
 
 
 def _check_name(name: str) -> None:

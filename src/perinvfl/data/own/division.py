@@ -93,7 +93,7 @@ class Division:
                 "together they must be less than 1."
             )
         if len(self.mean) != len(self.scale):
-            raise UserError(f"{where}.mean and scale must have one entry a feature, both of them.")
+            raise UserError(f"{where}.mean and scale must have one entry per feature, both of them.")
         if len(set(self.test_contexts)) < len(self.test_contexts):
             raise UserError(f"{where}.test_contexts = {list(self.test_contexts)}: no context may be named twice.")
 

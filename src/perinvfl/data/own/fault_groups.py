@@ -21,7 +21,7 @@ class FaultGroup:
     what: str
     count: int
     first: tuple[str, ...]  # places
-    told: str
+    message: str
 
 
 def group_faults(faults: Sequence[Fault], rows: int) -> list[FaultGroup]:
@@ -29,7 +29,7 @@ def group_faults(faults: Sequence[Fault], rows: int) -> list[FaultGroup]:
 
     >>> gaps = [Fault(f"line {line}", "hb", "the value is missing") for line in range(2, 82)]
     >>> for group in group_faults([*gaps, Fault("", "", 'there is no column "site"')], 1800):
-    ...     print(group.told)
+    ...     print(group.message)
     there is no column "site"
     hb: 80 of 1800 missing (line 2, line 3, line 4, ...)
     """

@@ -22,7 +22,7 @@ WORDS = {
     ),
     "context": (
         "context", "environment", "env", "domain", "year", "period", "quarter", "season", "month", "wave", "batch",
-        "scanner", "machine", "cohort", "phase", "campaign", "protocol", "era", "version",
+        "scanner", "machine", "cohort", "phase", "campaign", "protocol", "era", "version", "shift", "week", "term",
     ),
 }  # fmt: skip
 LEAST_ROWS = {"client": 10, "context": 5}  # on average, of each
@@ -81,7 +81,7 @@ def _by_name(role: str, names: Mapping[str, Sequence[str]]) -> Guess | None:
 
 def _by_values(role: str, names: Mapping[str, Sequence[str]]) -> Guess:
     if role == "context":
-        return Guess("", "no column is named like one")
+        return Guess("", "no column is named like one; --context COLUMN names it if there is one")
     if role == "client":
         texts = [c for c, values in names.items() if _is_text(values) and _would_do(role, values)]
         if len(texts) == 1:

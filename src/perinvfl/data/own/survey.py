@@ -44,7 +44,7 @@ def survey(settings: FileSettings) -> dict[str, Any]:
         remarks = [remark for remark in remarks if remark.kind != "missing"]
     useless = {fault.column for fault in faults if not fault.where}  # as a whole: enough is said about it
     remarks = [remark for remark in remarks if remark.column not in useless]
-    report["remarks"] = [{**vars(remark), "told": str(remark)} for remark in remarks]
+    report["remarks"] = [{**vars(remark), "message": str(remark)} for remark in remarks]
     if len(rows.y) == 0:
         return {**report, **_faults(faults, len(found.client), gaps), "warnings": []}
     try:
@@ -246,9 +246,9 @@ def quoted(names: Sequence[str]) -> str:
 def _faults(faults: list[Fault], rows: int, gaps: dict[str, str] | None = None) -> dict[str, Any]:
     """Every one, and grouped for a reader. gaps: how many values of a column are missing, in words; a reader of files
     stops at the first fault of a row, and so finds fewer."""
-    single = [{"where": f.where, "column": f.column, "what": f.what, "told": str(f)} for f in faults]
+    single = [{"where": f.where, "column": f.column, "what": f.what, "message": str(f)} for f in faults]
     groups = [
-        {**vars(group), "told": f"{gaps[group.column]} ({', '.join(group.first)}, ...)"}
+        {**vars(group), "message": f"{gaps[group.column]} ({', '.join(group.first)}, ...)"}
         if gaps and group.what == "missing" and group.count > 1 and group.column in gaps
         else vars(group)
         for group in group_faults(faults, rows)

@@ -1,23 +1,20 @@
 """The server's grid: Flower's HttpGrid, opened up so that a reply can be fetched part by part."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
 from flwr.common.constant import ErrorCode
 from flwr.common.serde import message_from_proto
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
-from flwr.supercore.retry import RetryInvoker, RetryState, exponential
 from flwr.superlink.grid import HttpGrid
 
 from perinvfl.flower.adapter.messages import Error, Message, assemble, part_ids, set_reply_to
+from perinvfl.flower.adapter.reach import Reach
 
 __all__ = ["AnnouncedReply", "PartsGrid"]
-
-LONGEST_WAIT = 5  # seconds between two attempts to reach the server
 
 
 @dataclass(frozen=True)
@@ -37,35 +34,29 @@ class AnnouncedReply:
         return message
 
     def error(self, why: str) -> Message:
-        """A reply that says why there is none."""
+        """A reply that says what is wrong with the one that was sent: the site's own word, unlike those of AWAY."""
+        return self._failed(ErrorCode.UNKNOWN, why)
+
+    def cut_off(self) -> Message:
+        """A reply in place of one that the site began to send and did not finish."""
+        return self._failed(ErrorCode.MESSAGE_UNAVAILABLE, "its answer was cut off")
+
+    def _failed(self, code: int, why: str) -> Message:
         metadata = message_from_proto(self.proto).metadata
-        return Message(error=Error(ErrorCode.MESSAGE_UNAVAILABLE, why), metadata=metadata)  # type: ignore[call-overload]
+        return Message(error=Error(code, why), metadata=metadata)  # type: ignore[call-overload]
 
 
 class PartsGrid(HttpGrid):
     """The steps of Flower's own `pull_messages`, one method each, and a server that is waited for within bounds.
 
-    Private in Flower: `_runtime_client`, `_retry_invoker`.
+    Private in Flower: `_runtime_client`, `_retry_invoker`, `_interceptors`.
     """
 
-    def wait_for_server(self, seconds: float, tell: Callable[[], None]) -> None:
-        """Ask again for so long where the server does not answer, and tell of it at once; then TransportError.
-
-        Flower asks again for ever, in silence. HTTPStatusError where a server that was restarted refuses: it knows
-        nothing of this run.
-        """
-
-        def on_backoff(state: RetryState) -> None:
-            if state.tries == 1:
-                tell()
-
-        self._retry_invoker = RetryInvoker(
-            lambda: exponential(max_delay=LONGEST_WAIT),
-            httpx.TransportError,
-            max_tries=None,
-            max_time=seconds,
-            on_backoff=on_backoff,
-        )
+    def wait_for_server(self, reach: Reach) -> None:
+        """As it says where the server does not answer; HTTPStatusError where a server that was restarted refuses: it
+        knows nothing of this run."""
+        self._retry_invoker = reach  # type: ignore[assignment]  # of which Flower calls `invoke` alone
+        self._runtime_client._interceptors += (reach,)
 
     def announced(self, message_ids: Iterable[str]) -> list[AnnouncedReply]:
         """The replies to these messages that were not announced before."""

@@ -15,6 +15,7 @@ from flwr.app import (
     RecordDict,
 )
 from flwr.clientapp import ClientApp
+from flwr.common.constant import ErrorCode
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
@@ -27,6 +28,7 @@ from flwr.supercore.inflatable.inflatable_utils import (
 from flwr.supercore.task_identity import TaskIdentity
 
 __all__ = [
+    "AWAY",
     "Array",
     "ArrayRecord",
     "ClientApp",
@@ -50,6 +52,9 @@ __all__ = [
     "set_reply_to",
     "set_task_identity",
 ]
+
+# Errors in place of an answer that Flower's link reports by itself, of a site that it did not hear from.
+AWAY = frozenset({ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE})
 
 
 def set_task_identity(run_id: int, node_id: int, task_id: int) -> None:

@@ -26,6 +26,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 
 from perinvfl.flower.adapter.grid import PartsGrid
 from perinvfl.flower.adapter.messages import set_task_identity
+from perinvfl.flower.adapter.reach import Deadline
 
 __all__ = ["Control", "Heartbeat", "Runtime"]
 
@@ -52,7 +53,7 @@ class Control:
         """authority: the certificate to trust; headers: sent with every request."""
         return Control(
             ControlHttpClient.from_server_address(
-                address, False, authority, [RuntimeVersionHttpInterceptor("flwr"), _Headers(headers)]
+                address, False, authority, [RuntimeVersionHttpInterceptor("flwr"), _Headers(headers), Deadline()]
             )
         )
 
@@ -86,7 +87,7 @@ class Runtime:
             if token is None
             else RuntimeTokenHttpInterceptor(token)
         )
-        interceptors = [RuntimeVersionHttpInterceptor("flwr-serverapp"), proof]
+        interceptors = [RuntimeVersionHttpInterceptor("flwr-serverapp"), proof, Deadline()]
         return Runtime(RuntimeHttpClient.from_server_address(address, False, authority, interceptors))
 
     def acquire(self) -> tuple[str, int]:

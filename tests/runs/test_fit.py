@@ -1,0 +1,64 @@
+"""What a run says at its end of its models in their own training contexts."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from perinvfl.runs.event_log import chained
+from perinvfl.runs.experiment import read_experiment
+from perinvfl.runs.fit import Fit, fit_on_record
+from perinvfl.runs.progress import Progress
+from perinvfl.runs.records import EVENTS, find_runs, read_events, read_run
+from perinvfl.runs.train import train
+
+EXPLODING = """
+name = "exploding"
+seeds = [0]
+[data]
+benchmark = "structural"
+clients = 3
+samples = 20
+holdout = 4
+[model]
+hidden = [5]
+[training]
+rounds = 4
+evaluate_every = 4
+[[algorithm]]
+name = "fedavg"
+learning_rate = 0.5
+"""
+
+
+def test_models_that_learned_nothing_are_said_to_be_so() -> None:
+    said = Fit(0.5, 0.6, regression=False).in_words()
+    assert "no better than a constant answer" in said and "50.0%" in said and "60.0%" in said
+    assert Fit(1.0, 2.0, regression=True).better and not Fit(2.0, 1.0, regression=True).better
+
+
+@pytest.mark.parametrize("error", [math.inf, math.nan])
+def test_an_error_without_bounds_is_no_fit(error: float) -> None:
+    fit = Fit(error, 5.0, regression=True)
+    assert not fit.better and "no finite number" in fit.in_words()
+    assert json.dumps(fit.as_fields(), allow_nan=False) == '{"models": null, "constant": 5.0}'
+
+
+def test_a_run_whose_error_has_no_bounds_ends_with_a_record_that_can_be_read(tmp_path: Path) -> None:
+    file, folder = tmp_path / "exploding.toml", tmp_path / "out"
+    file.write_text(EXPLODING)
+    train(read_experiment(file), folder, Progress())
+    (run,) = find_runs(folder)
+    end = run.events[-1]
+    assert end["event"] == "end" and end["training"]["models"] is None
+    fit = fit_on_record(run)
+    assert fit is not None and not fit.better and "no finite number" in fit.in_words()
+
+    # As it was written at first.
+    (record,) = folder.rglob(EVENTS)
+    events = read_events(record)
+    events[-1]["training"]["models"] = math.inf
+    record.write_bytes(chained(events))
+    before = read_run(record.parent)
+    assert before is not None and fit_on_record(before) == fit

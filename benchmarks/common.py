@@ -1,13 +1,17 @@
 """What the benchmarks share: the paper's problem at the paper's size on random images, true FLOPs, medians, a table."""
 
+import json
+import os
 import statistics
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 
 from perinvfl.data.federation import Federation, Split
 
+ROWS = "PERINVFL_BENCHMARK_ROWS"  # the file that rows are appended to
 WIDTH = 390  # the paper's hidden width; padding is not counted as work done
 
 
@@ -63,13 +67,33 @@ def product_rate(size: int, dtype: torch.dtype = torch.float32, device: str = "c
     return 2 * size**3 / median_seconds(lambda: a @ b, 5, 2)
 
 
-def show(rows: list[tuple[str, float, float, str]]) -> None:
-    """(what, measured, target, unit): printed with the ratio to the target."""
-    width = max(len(what) for what, *_ in rows)
+class Row(NamedTuple):
+    """One figure beside its target."""
+
+    what: str
+    measured: float
+    target: float
+    unit: str = ""
+    at_most: bool = False  # the target is the most that it may be
+
+    @property
+    def reached(self) -> float:
+        """1 where the target is reached."""
+        return self.target / self.measured if self.at_most else self.measured / self.target
+
+
+def show(rows: list[Row]) -> None:
+    """A table; and for `python -m benchmarks`, which says where, a file of it."""
+    width = max((len(row.what) for row in rows), default=0)
     print(f"{'':{width}}  {'measured':>10}  {'target':>8}  {'ratio':>6}")
-    for what, measured, target, unit in rows:
-        verdict = "" if measured >= target else "  below"
-        print(f"{what:{width}}  {measured:10.2f}  {target:8.2f}  {measured / target:6.2f}{verdict}  {unit}")
+    for row in rows:
+        verdict = "" if row.reached >= 1 else "  missed"
+        target = f"{'<= ' if row.at_most else ''}{row.target:g}"
+        figures = f"{row.measured:10.2f}  {target:>8}  {row.reached:6.2f}"
+        print(f"{row.what:{width}}  {figures}{verdict}  {row.unit}".rstrip())
+    if os.environ.get(ROWS):
+        with open(os.environ[ROWS], "a") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
 
 
 def _wait() -> None:

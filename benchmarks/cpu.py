@@ -1,24 +1,30 @@
-"""CPU speed: the simulator against a large matrix product and against a plain nn.Module loop, in one run.
+"""CPU speed of the simulator, as times the speed of a plain nn.Module loop: FedAvg and IRM, with one thread and two.
 
-With one thread and with two. The share of a step that is spent in its five large products bounds what is possible.
+One thread is compared in seconds of the processor, two by the clock. `python -m benchmarks.cpu --short` leaves out the
+full batch and takes fewer turns; words pick cases, such as `python -m benchmarks.cpu fedavg 64`.
 """
 
-import math
+import sys
 from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.common import WIDTH, median_seconds, product_rate, random_digits, rival_seconds, show, step_flops
-from perinvfl.algorithms import IRM
+from benchmarks.common import WIDTH, Row, product_rate, random_digits, show, step_flops
+from benchmarks.turns import least_seconds
+from perinvfl.algorithms import IRM, Algorithm, FedAvg
 from perinvfl.core.naming import counted
 from perinvfl.data.federation import Federation
 from perinvfl.engine.simulation import Simulation
 from perinvfl.learning.training import Training
 
 LOCAL_STEPS = 5
+RATE = 0.01
 PENALTY = 10.0
+WAYS = ("float32", "compiled", "bfloat16")
 
 
 class Plain(nn.Module):
@@ -35,14 +41,14 @@ class Plain(nn.Module):
 
 
 class PlainLoop:
-    """FedAvg over an IRM loss, one nn.Module and one optimizer a client, both halves of the batch for the penalty."""
+    """FedAvg as anyone would write it, over the risk, or IRM's loss with both halves of a batch in its penalty."""
 
-    def __init__(self, federation: Federation, batch: int) -> None:
+    def __init__(self, federation: Federation, batch: int, penalty: float) -> None:
         self.x, self.y, _ = federation.train
-        self.batch = batch
+        self.batch, self.penalty = batch, penalty
         self.server = Plain()
         self.client = Plain()
-        self.optimizer = torch.optim.SGD(self.client.parameters(), lr=0.01)
+        self.optimizer = torch.optim.SGD(self.client.parameters(), lr=RATE)
         self.total = [torch.zeros_like(p) for p in self.server.parameters()]
 
     def round(self) -> None:
@@ -63,82 +69,110 @@ class PlainLoop:
             places = torch.randint(len(y), (self.batch,))
             x, y = x[places], y[places]
         z = self.client(x)
-        scale = (torch.sigmoid(z) - y) * z
-        penalty = scale[::2].mean() * scale[1::2].mean() if self.batch else scale.mean().square()
-        loss = F.binary_cross_entropy_with_logits(z, y) + PENALTY * penalty
+        loss = F.binary_cross_entropy_with_logits(z, y)
+        if self.penalty:
+            scale = (torch.sigmoid(z) - y) * z
+            squared = scale[::2].mean() * scale[1::2].mean() if self.batch else scale.mean().square()
+            loss = loss + self.penalty * squared
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
 
 
-def simulation(federation: Federation, batch: int, precision: str, compile: bool = False) -> Simulation:
-    algorithm = IRM(local_steps=LOCAL_STEPS, learning_rate=0.01, penalty_weight=PENALTY)
-    training = Training(batch_size=batch, executor="loop", device="cpu", precision=precision, compile=compile)  # type: ignore[arg-type]
-    return Simulation([algorithm], [federation], [0], training)
+class Case(NamedTuple):
+    name: str
+    clients: int
+    samples: int  # of each client
+    batch: int  # 0: all of them
+    rounds: int  # of one turn
+    turns: int
+    targets: dict[str, dict[str, float]]  # by algorithm and way of running
 
 
-def rates(clients: int, samples: int, batch: int, rounds: int) -> dict[str, float]:
-    """FLOP/s of the plain loop and of the simulator, taken in turn."""
-    federation = random_digits(clients, samples)
-    flops = rounds * LOCAL_STEPS * clients * step_flops(batch or samples)
-
-    def some_rounds(rival: PlainLoop | Simulation) -> Callable[[], None]:
-        def work() -> None:
-            for _ in range(rounds):
-                rival.round()
-
-        return work
-
-    seconds = rival_seconds(
+CASES = (
+    Case(
+        "batch 1000, 4 clients",
+        4,
+        12500,
+        1000,
+        2,
+        15,
         {
-            "plain": some_rounds(PlainLoop(federation, batch)),
-            "float32": some_rounds(simulation(federation, batch, "float32")),
-            "bfloat16": some_rounds(simulation(federation, batch, "bfloat16")),
-            **({"compiled": some_rounds(simulation(federation, batch, "float32", compile=True))} if batch else {}),
+            "fedavg": {"float32": 1.15, "compiled": 1.2, "bfloat16": 2.3},
+            "irm": {"float32": 1.15, "compiled": 1.2, "bfloat16": 2.3},
         },
-        repeats=15 if batch == 64 else 5,  # short turns
+    ),
+    Case(
+        "batch 64, 100 clients",
+        100,
+        500,
+        64,
+        1,
+        15,
+        {
+            "fedavg": {"float32": 1.3, "compiled": 1.6},
+            "irm": {"float32": 1.3, "compiled": 1.6},
+        },
+    ),
+    Case("full batch, 4 clients", 4, 12500, 0, 1, 5, {"irm": {"float32": 1.15, "bfloat16": 1.9}}),
+)
+
+
+def plain_loop(case: Case, algorithm: str) -> Callable[[], None]:
+    loop = PlainLoop(random_digits(case.clients, case.samples), case.batch, PENALTY if algorithm == "irm" else 0.0)
+    return partial(_some_rounds, loop, case.rounds)
+
+
+def simulator(case: Case, algorithm: str, way: str) -> Callable[[], None]:
+    chosen: Algorithm = FedAvg(local_steps=LOCAL_STEPS, learning_rate=RATE)
+    if algorithm == "irm":
+        chosen = IRM(local_steps=LOCAL_STEPS, learning_rate=RATE, penalty_weight=PENALTY)
+    training = Training(
+        batch_size=case.batch,
+        executor="loop",
+        device="cpu",
+        precision="bfloat16" if way == "bfloat16" else "float32",
+        compile=way == "compiled",
     )
-    return {name: flops / time for name, time in seconds.items()}
+    simulation = Simulation([chosen], [random_digits(case.clients, case.samples)], [0], training)
+    return partial(_some_rounds, simulation, case.rounds)
 
 
-def product_seconds(batch: int) -> float:
-    """Of the five large products of a step of the network, padded as the simulator pads it."""
-    width = math.ceil(WIDTH / 16) * 16
-    x, h, first, second = (torch.rand(shape) for shape in ((batch, 392), (batch, width), (width, 392), (width, width)))
-    return median_seconds(lambda: (x @ first.t(), h @ second.t(), h @ second, h.t() @ h, h.t() @ x), 15)
+def _some_rounds(rival: PlainLoop | Simulation, rounds: int) -> None:
+    for _ in range(rounds):
+        rival.round()
 
 
-def compare(threads: int) -> list[tuple[str, float, float, str]]:
-    torch.set_num_threads(threads)
-    rows = []
-    for case, clients, samples, batch, rounds, share, times, compiled in (
-        ("batch 1000", 4, 12500, 1000, 2, 0.75, 1.15, 1.2),
-        ("full batch", 4, 12500, 0, 1, 0.75, 1.15, None),
-        ("batch 64", 4, 12500, 64, 20, None, 1.0, 1.5),
-        ("100 clients, batch 64", 100, 500, 64, 1, None, 1.3, 1.6),
-    ):
-        name = f"{counted(threads, 'thread')}, {case}"
-        product = product_rate(4096)
-        measured = rates(clients, samples, batch, rounds)
-        others = ", ".join(f"{key} {value / 1e9:.0f}" for key, value in measured.items())
-        print(f"{name}: product {product / 1e9:.0f}, {others} GFLOP/s", flush=True)
-        if threads == 1 and batch:
-            bound = step_flops(batch) / product_seconds(batch)
-            print(f"  products alone would be {bound / measured['plain']:.2f} times a plain loop", flush=True)
-        if share is not None:
-            rows.append((f"{name}: share of a large product", measured["float32"] / product, share, ""))
-        rows.append((f"{name}: times a plain loop", measured["float32"] / measured["plain"], times, ""))
-        if compiled is not None:
-            ratio = measured["compiled"] / measured["plain"]
-            rows.append((f"{name}, compiled: times a plain loop", ratio, compiled, ""))
-        if batch == 0 or batch >= 1000:
-            ratio, wanted = measured["bfloat16"] / measured["plain"], 2.3 if batch else 1.9
-            rows.append((f"{name}: bfloat16, times a plain float32 loop", ratio, wanted, ""))
-    return rows
+def compare(case: Case, algorithm: str, threads: int, turns: int, only: list[str]) -> list[Row]:
+    targets = {way: target for way, target in case.targets[algorithm].items() if not only or way in only}
+    rivals: dict[str, Callable[[], Callable[[], object]]] = {"plain": partial(plain_loop, case, algorithm)}
+    rivals |= {way: partial(simulator, case, algorithm, way) for way in targets}
+    found = least_seconds(rivals, turns, threads)
+    seconds = {name: each.processor if threads == 1 else each.clock for name, each in found.items()}
+    flops = case.rounds * LOCAL_STEPS * case.clients * step_flops(case.batch or case.samples)
+    name = f"{counted(threads, 'thread')}, {algorithm}, {case.name}"
+    rates = ", ".join(f"{way} {flops / each / 1e9:.0f}" for way, each in seconds.items())
+    print(f"{name}: {rates} GFLOP/s", flush=True)
+    return [
+        Row(f"CPU, {name}, {way}: times a plain loop", seconds["plain"] / seconds[way], targets[way]) for way in targets
+    ]
 
 
 def main() -> None:
-    show([row for threads in (1, 2) for row in compare(threads)])
+    short = "--short" in sys.argv
+    words = [word for word in sys.argv[1:] if not word.startswith("-")]
+    only = [word for word in words if word in WAYS]
+    words = [word for word in words if word not in WAYS]
+    torch.set_num_threads(1)
+    print(f"a 2048^3 product, one thread: {product_rate(2048) / 1e9:.0f} GFLOP/s", flush=True)
+    rows: list[Row] = []
+    for threads in (1, 2):
+        for case in CASES:
+            for algorithm in case.targets:
+                name = f"{counted(threads, 'thread')}, {algorithm}, {case.name}"
+                if all(word in name for word in words) and not (short and case.batch == 0):
+                    rows += compare(case, algorithm, threads, case.turns // 3 if short else case.turns, only)
+    show(rows)
 
 
 if __name__ == "__main__":

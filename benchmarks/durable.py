@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.common import median_seconds, rival_seconds, show
+from benchmarks.common import Row, median_seconds, rival_seconds, show
 from perinvfl.core.files import write_atomically
 from perinvfl.runs.event_log import Writer
 from perinvfl.runs.experiment import Experiment, build_experiment
@@ -79,7 +79,7 @@ def main() -> None:
         seconds = rival_seconds({"flushed": lambda a=asked: run(a), "not": lambda a=asked: run_unflushed(a)}, 3)  # type: ignore[misc]
         ratio = seconds["flushed"] / seconds["not"]
         print(f"{name}: {seconds['flushed']:.2f} s, without flushing {seconds['not']:.2f} s, {ratio:.3f} times")
-        rows.append((f"{name}: {LIMIT} over the ratio", LIMIT / ratio, 1.0, ""))
+        rows.append(Row(f"flushed to disk, {name}: times not flushed", ratio, LIMIT, at_most=True))
     step = step_seconds()
     print(f"a step of a server: {1000 * step['flushed']:.1f} ms, without flushing {1000 * step['not flushed']:.1f} ms")
     show(rows)

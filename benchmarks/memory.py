@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.common import show
+from benchmarks.common import Row, show
 from perinvfl.algorithms import PerInvFL
 from perinvfl.core import checkpoint
 from perinvfl.core.mapped import let_go, mapped_zeros
@@ -67,12 +67,12 @@ class Crowd:
         return time.perf_counter() - began[0], time.process_time() - began[1]
 
 
-def round_seconds() -> dict[int, tuple[float, float]]:
+def round_seconds(rounds: int) -> dict[int, tuple[float, float]]:
     with tempfile.TemporaryDirectory() as folder:
         crowds = {clients: Crowd(clients, Path(folder) / str(clients)) for clients in COUNTS}
         times: dict[int, list[tuple[float, float]]] = {clients: [] for clients in COUNTS}
         gc.collect()
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             for clients, crowd in crowds.items():
                 times[clients].append(crowd.round())
     return {
@@ -92,23 +92,24 @@ def print_peak(clients: int) -> None:
 
 
 def main() -> None:
-    if sys.argv[1:]:
+    short = "--short" in sys.argv
+    if sys.argv[1:] and not short:
         return print_peak(int(sys.argv[1]))
     command = [sys.executable, "-m", "benchmarks.memory"]
     peak = {n: float(subprocess.check_output([*command, str(n)], text=True)) for n in (COUNTS[0], COUNTS[-1])}
-    seconds = round_seconds()
+    seconds = round_seconds(ROUNDS // 3 if short else ROUNDS)
     for clients, (clock, own) in seconds.items():
         print(
             f"{clients} clients, {TAKING_PART} in a round: {1000 * clock:.0f} ms a round, its checkpoint included; "
             f"{1000 * own:.0f} ms of the processor"
         )
     print(f"peak memory: {', '.join(f'{n} clients {found:.2f} GB' for n, found in peak.items())}")
-    ratios = {n: seconds[n][0] / seconds[COUNTS[0]][0] for n in COUNTS[1:]}
     rows = [
-        (f"a round of {n} clients: {RATIO} over its ratio to {COUNTS[0]}", RATIO / r, 1.0, "")
-        for n, r in ratios.items()
+        Row(f"a round of {n} clients, {what}: times one of {COUNTS[0]}", found / fewest, RATIO, at_most=True)
+        for n in COUNTS[1:]
+        for what, found, fewest in zip(("by the clock", "processor"), seconds[n], seconds[COUNTS[0]], strict=True)
     ]
-    show([*rows, (f"{COUNTS[-1]} clients: {LIMIT} GB over the peak", LIMIT / peak[COUNTS[-1]], 1.0, "")])
+    show([*rows, Row(f"{COUNTS[-1]} clients, peak memory", peak[COUNTS[-1]], LIMIT, "GB", at_most=True)])
     return None
 
 

@@ -1,6 +1,6 @@
 """What trimming and clipping cost where every client is honest, and what they save where one of five sends garbage.
 
-`python -m benchmarks.robust`: some ten minutes on one core. The tables are in docs/deployment.md.
+`python -m benchmarks.robust`: some ten minutes on one core. The tables are in docs/robust.md.
 """
 
 from dataclasses import dataclass

@@ -5,6 +5,7 @@ python scripts/make_catalogue.py --check    say whether it is up to date
 """
 
 import dataclasses
+import inspect
 import json
 import sys
 import typing
@@ -12,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-from perinvfl.algorithms import ALGORITHMS, settings_of
+from perinvfl.algorithms import ALGORITHMS, Algorithm, settings_of
 from perinvfl.data.registry import BENCHMARKS
 from perinvfl.flower.settings import DeploymentSettings
 from perinvfl.learning.training import Training
@@ -38,15 +39,24 @@ def main(arguments: list[str]) -> int:
 
 def catalogue() -> Catalogue:
     algorithms = {
-        name: Entry(algorithm.title, algorithm.paper, algorithm.purpose, described(settings_of(algorithm)))
+        name: Entry(
+            algorithm.title, algorithm.paper, algorithm.purpose, about(algorithm), described(settings_of(algorithm))
+        )
         for name, algorithm in ALGORITHMS.items()
     }
     benchmarks = {
-        name: Entry(benchmark.doc, "", "", described(dataclasses.fields(benchmark.settings)))
+        name: Entry(benchmark.doc, "", "", "", described(dataclasses.fields(benchmark.settings)))
         for name, benchmark in BENCHMARKS.items()
     }
-    sections = {name: Entry(f"[{name}]", "", "", described(dataclasses.fields(cls))) for name, cls in SECTIONS.items()}
+    sections = {
+        name: Entry(f"[{name}]", "", "", "", described(dataclasses.fields(cls))) for name, cls in SECTIONS.items()
+    }
     return Catalogue(algorithms, benchmarks, sections)
+
+
+def about(algorithm: type[Algorithm]) -> str:
+    """The first paragraph of its docstring."""
+    return " ".join((inspect.getdoc(algorithm) or "").partition("\n\n")[0].split())
 
 
 def described(fields: Iterable["dataclasses.Field[Any]"]) -> tuple[Setting, ...]:
@@ -85,7 +95,7 @@ def _entry(name: str, entry: Entry) -> str:
     settings = ",\n".join(f"  {_json(dataclasses.asdict(setting))}" for setting in entry.settings)
     return (
         f' {_json(name)}: {{"title": {_json(entry.title)}, "paper": {_json(entry.paper)}, '
-        f'"purpose": {_json(entry.purpose)}, "settings": [\n{settings}\n ]}}'
+        f'"purpose": {_json(entry.purpose)}, "about": {_json(entry.about)}, "settings": [\n{settings}\n ]}}'
     )
 
 

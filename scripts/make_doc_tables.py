@@ -282,24 +282,28 @@ def _with_interval(score: dict[str, float | None], factor: float) -> str:
     return f"{factor * value:.{digits}f} [{factor * low:.{digits}f}, {factor * high:.{digits}f}]"
 
 
-def parity(regime: str) -> Callable[[Path], list[str]]:
-    """Other people's code beside this, mean over seeds; where nothing is drawn, how far the last models are apart."""
+def parity(kind: str) -> Callable[[Path], list[str]]:
+    """Other people's code beside this, mean over seeds; where nothing is drawn, how far the models are apart."""
+    last = {"full batches": ["parameters"], "same batches": ["first round", "last round", "seeds"]}
+    columns = last.get(kind, ["standard error", "seeds"])
 
     def made(folder: Path) -> list[str]:
-        rows = json.loads((folder / "records.json").read_text(encoding="utf-8"))["rows"]
-        exact = regime == "full batches"
-        lines = _header(
-            "method", "beside", "accuracy of", "here", "there", "difference", "parameters" if exact else "seeds"
-        )
-        for row in rows:
-            if row["regime"] == regime:
-                here, there = (100 * statistics.mean(row[side]) for side in ("ours", "theirs"))
-                models = {"personal": "each client's model", "global": "the global model"}[row["measured"]]
-                apart = f"{row['largest difference']:.0e}" if "largest difference" in row else ""
-                last = apart if exact else ", ".join(map(str, row["seeds"]))
-                far = f"{there - here:+.2f}".replace("-", "−").replace("+0.00", "0.00")
-                cells = (row["method"], row["project"], models, f"{here:.2f}", f"{there:.2f}", far)
-                lines.append(_line(*cells, last))
+        lines = _header("method", "against", "accuracy of", "here", "there", "difference", *columns)
+        for row in json.loads((folder / "records.json").read_text(encoding="utf-8"))["rows"]:
+            name = row["method"].removesuffix(", same batches")
+            if kind != (row["regime"] if name == row["method"] else "same batches"):
+                continue
+            here, there = (100 * statistics.mean(row[side]) for side in ("ours", "theirs"))
+            apart = [100 * (b - a) for a, b in zip(row["ours"], row["theirs"], strict=True)]
+            known = {"parameters": row.get("largest difference"), "last round": row.get("largest difference")}
+            known["first round"] = row.get("after the first round")
+            cells = {column: "" if number is None else f"{number:.0e}" for column, number in known.items()}
+            cells["seeds"] = str(len(apart))
+            cells["standard error"] = f"{statistics.stdev(apart) / len(apart) ** 0.5:.2f}" if len(apart) > 1 else ""
+            models = {"personal": "each client's model", "global": "the global model"}[row["measured"]]
+            far = f"{round(there - here, 2) + 0.0:+.2f}".replace("-", "−").replace("+0.00", "0.00")
+            first = (name, row["project"], models, f"{here:.2f}", f"{there:.2f}", far)
+            lines.append(_line(*first, *(cells[column] for column in columns)))
         return lines
 
     return made
@@ -320,6 +324,7 @@ KINDS: dict[str, Callable[[Path], list[str]]] = {
     "hospitals-left-out": hospitals_left_out,
     "parity-full": parity("full batches"),
     "parity-mini": parity("mini-batches"),
+    "parity-same": parity("same batches"),
 }
 read = cache(read_published)  # by folder
 

@@ -13,7 +13,7 @@ import altair as alt
 import perinvfl as pf
 
 AGREES = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
-METHODS = {"fedavg": "plain federated training (FedAvg)", "recommended": "perinvfl, default settings"}
+METHODS = {"fedavg": "plain training (FedAvg)", "recommended": "perinvfl, default settings"}
 COLOURS = ("#c04a2b", "#1f6f8b")
 
 
@@ -36,22 +36,22 @@ def picture(rows: list[dict[str, float | str]]) -> alt.LayerChart:
         "agrees:Q",
         scale=alt.Scale(domain=[92, 8], nice=False),
         axis=alt.Axis(values=[90, 70, 50, 30, 10], labelExpr="datum.value + ' %'", grid=False),
-        title="how often the shortcut agrees with the label at test time (in training: 85 to 95 %)",
+        title=["how often the shortcut agrees with the label", "at test time (in training: 85 to 95 %)"],
     )
     up = alt.Y("accuracy:Q", scale=alt.Scale(domain=[20, 100]), title="accuracy (%)")
     data = alt.Data(values=rows)
     lines = alt.Chart(data).mark_line(point={"size": 50}, strokeWidth=3).encode(across, up, colour)
-    beside = dict(zip(METHODS.values(), (60, 30), strict=True))  # where a line is named
-    named = alt.Data(values=[row for row in rows if row["agrees"] == beside[str(row["method"])]])
-    names = alt.Chart(named).mark_text(align="right", dx=-14, dy=16, fontSize=14, fontWeight=600)
+    places = zip(METHODS.values(), ((90, 62), (54, 88)), strict=True)  # where a line is named
+    named = alt.Data(values=[{"method": name, "agrees": x, "accuracy": y} for name, (x, y) in places])
+    names = alt.Chart(named).mark_text(align="left", fontSize=15, fontWeight=600)
     chance = alt.Chart(alt.Data(values=[{"accuracy": 50}])).mark_rule(strokeDash=[4, 4], color="#777777").encode(up)
     note = alt.Chart(alt.Data(values=[{"agrees": 90, "accuracy": 50, "text": "chance"}]))
-    named_chance = note.mark_text(align="left", dy=-8, color="#555555", fontSize=12).encode(across, up, text="text:N")
+    named_chance = note.mark_text(align="left", dy=-8, color="#555555", fontSize=14).encode(across, up, text="text:N")
     chart = chance + named_chance + lines + names.encode(across, up, colour, text="method:N")
     return (
-        chart.properties(width=640, height=300, background="white", padding=12)
+        chart.properties(width=400, height=250, background="white", padding=8)
         .configure_view(stroke=None)
-        .configure_axis(labelFontSize=13, titleFontSize=13, titleFontWeight="normal", gridColor="#e6e6e6")
+        .configure_axis(labelFontSize=15, titleFontSize=15, titleFontWeight="normal", gridColor="#e6e6e6")
     )
 
 

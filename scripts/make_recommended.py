@@ -1,5 +1,5 @@
 """Train experiments/recommended/NAME.toml and pack the records into results/recommended:
-python scripts/make_recommended.py [NAME ...] [--runs FOLDER]. WaterBird takes an hour on one core; the digits want a
+python scripts/make_recommended.py [NAME ...] [--runs FOLDER]. WaterBird takes two hours on one core; the digits want a
 GPU, on which the seeds of a method run as one program.
 """
 

@@ -1,4 +1,4 @@
-"""FL-bench's side, in its own environment: python -m benchmarks.parity.flbench CHECKOUT DATA
+"""FL-bench's side, in its own environment: python -m benchmarks.parity.flbench CHECKOUT DATA [METHOD ...]
 
 Its main.py as it is, with overrides of its settings; a data set and a network are added to its registries, because it
 has neither images of 14 x 14 pixels nor a network that begins with weights from a file, for personal models too.
@@ -17,8 +17,9 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch.utils.data import default_collate
 
-from benchmarks.parity.files import NAMES, Arrays, jobs, read_data, write_score
+from benchmarks.parity.files import NAMES, Arrays, batches_file, jobs, read_batches, read_data, write_score
 from benchmarks.parity.plan import CLASSES, CLIENTS, Method, Regime
 
 
@@ -72,8 +73,22 @@ def mends() -> Iterator[Any]:
     yield patch.object(pFedMeClient, "fit", keep_models)
 
 
-def train(checkout: Path, regime: Regime, method: Method, seed: int, data: Arrays, path: Path) -> None:
-    """One run of its main.py."""
+def given(batches: Any) -> Any:
+    """Per-FedAvg takes these batches instead of its loader's: [rounds, clients, batches of a round, batch size]."""
+    from src.client.perfedavg import PerFedAvgClient  # type: ignore[import-not-found]
+
+    left = [iter(batches[:, client].reshape(-1, batches.shape[-1])) for client in range(CLIENTS)]
+
+    def take(client: Any) -> Any:
+        places = next(left[client.client_id])  # fails if there are too few
+        return default_collate([client.trainset[place] for place in places])
+
+    return patch.object(PerFedAvgClient, "get_data_batch", take)
+
+
+def train(checkout: Path, run: tuple[Regime, Method, int], data: Arrays, batches: Any, path: Path) -> None:
+    """One run of its main.py, with batches that it draws itself if there are none."""
+    regime, method, seed = run
     assert method.flbench is not None
     write_partition(data, checkout / "data" / "parity")
     from data.utils.datasets import DATASETS, BaseDataset  # type: ignore[import-not-found]
@@ -83,7 +98,17 @@ def train(checkout: Path, regime: Regime, method: Method, seed: int, data: Array
     x, y = torch.from_numpy(data["x"]), torch.from_numpy(data["y"])
     DATASETS["parity"] = lambda **_: BaseDataset(x, y, list(range(CLASSES)))
     MODELS["parity"] = lambda **_: network(DecoupledModel, data)
-    finish = FedAvgServer.run_experiment
+    finish, one_round = FedAvgServer.run_experiment, FedAvgServer.train_one_round
+    first: Arrays = {}
+
+    def model(server: Any) -> Arrays:
+        last = server.public_model_params.values()
+        return dict(zip(NAMES, (leaf.numpy().copy() for leaf in last), strict=True))
+
+    def noting_first(server: Any) -> None:
+        one_round(server)
+        if not first:
+            first.update(model(server))
 
     def noting(server: Any) -> None:
         finish(server)
@@ -91,12 +116,14 @@ def train(checkout: Path, regime: Regime, method: Method, seed: int, data: Array
         accuracy = {"reported": found["before"]["test"].accuracy / 100}
         if server.args.common.test.client.finetune_epoch:
             accuracy["fine-tuned"] = found["after"]["test"].accuracy / 100
-        last = server.public_model_params.values()
-        write_score(path, accuracy, dict(zip(NAMES, (leaf.numpy() for leaf in last), strict=True)))
+        write_score(path, accuracy, model(server), first or None)
 
     with ExitStack() as stack:
         for mended in mends() if method.mended else ():
             stack.enter_context(mended)
+        if batches is not None:
+            stack.enter_context(given(batches))
+            stack.enter_context(patch.object(FedAvgServer, "train_one_round", noting_first))
         stack.enter_context(patch.object(FedAvgServer, "run_experiment", noting))
         stack.enter_context(patch.object(sys, "argv", ["main.py", *options(regime, method, seed)]))
         runpy.run_path(str(checkout / "main.py"), run_name="__main__")
@@ -128,15 +155,17 @@ def _of_method(key: str) -> bool:
     return key.partition(".")[0] not in ("method", "dataset", "model", "common", "optimizer", "fedprox")
 
 
-def main(checkout: Path, folder: Path) -> None:
+def main(checkout: Path, folder: Path, only: list[str]) -> None:
     checkout, folder = checkout.resolve(), folder.resolve()
     sys.path.insert(0, str(checkout))
-    for regime, _, method, seed, path in jobs(folder, "FL-bench"):
+    for regime, name, method, seed, path in jobs(folder, "FL-bench", only):
         if method.flbench is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             os.chdir(path.parent)  # it writes to ./out
-            train(checkout, regime, method, seed, read_data(folder, seed), path)
+            batches = read_batches(batches_file(folder, name, seed)) if method.same_batches else None
+            data = read_data(folder, seed if method.partition is None else method.partition)
+            train(checkout, (regime, method, seed), data, batches, path)
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])

@@ -1,4 +1,4 @@
-"""PFLlib's side, in its own environment: python -m benchmarks.parity.pfllib CHECKOUT DATA
+"""PFLlib's side, in its own environment: python -m benchmarks.parity.pfllib CHECKOUT DATA [METHOD ...]
 
 Its servers and clients as they are; what its main.py does with its options is done here, because that can neither take
 the first weights from a file nor a network for images of 14 x 14 pixels.
@@ -118,13 +118,13 @@ def train(regime: Regime, method: Method, seed: int, data: Arrays) -> tuple[dict
     return {"reported": float(found[-1])}, model
 
 
-def main(checkout: Path, folder: Path) -> None:
+def main(checkout: Path, folder: Path, only: list[str]) -> None:
     sys.path.insert(0, str(checkout.resolve() / "system"))
     place = folder.resolve() / "pfllib"
     (place / "system").mkdir(parents=True, exist_ok=True)
     folder = folder.resolve()
     os.chdir(place / "system")  # PFLlib reads ../dataset
-    for regime, _, method, seed, path in jobs(folder, "PFLlib"):
+    for regime, _, method, seed, path in jobs(folder, "PFLlib", only):
         if method.pfllib is not None:
             data = read_data(folder, seed)
             write_clients(data, place / "dataset" / "parity")
@@ -138,4 +138,4 @@ def main(checkout: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])

@@ -30,6 +30,8 @@ class Regime:
 
 FULL = Regime("full batches", rounds=40, batch=TRAIN, epochs=5, rate=0.1, seeds=(0,))
 MINI = Regime("mini-batches", rounds=60, batch=TRAIN // 10, epochs=1, rate=0.1, seeds=(0, 1, 2))
+MANY_SEEDS = (0, 1, 2, 3, 4, 5, 7, 8, 11, 17)  # the first ten whose partitions leave enough images to every client
+MENDED, SAME_BATCHES = ", mended", ", same batches"  # ends of names
 REGIMES = {regime.name: regime for regime in (FULL, MINI)}
 
 
@@ -43,6 +45,18 @@ class Method:
     flbench: dict[str, Any] | None  # overrides of config/defaults.yaml, "method" among them
     measured: dict[str, str] = field(default_factory=dict)  # what a project's figure is of, if not what clients use
     mended: bool = False  # FL-bench's own, with a mistake mended while it runs
+    same_batches: bool = False  # FL-bench's own, given the batches that are drawn here
+    seeds: tuple[int, ...] = ()  # where they are not the regime's
+    partition: int | None = None  # the seed of partition and first weights for all seeds, which draw batches alone
+
+    @property
+    def runs_here(self) -> bool:
+        """Else it is compared with a run of another name, `name_here`."""
+        return not (self.mended or self.same_batches)
+
+
+def name_here(name: str) -> str:
+    return name.removesuffix(MENDED).removesuffix(SAME_BATCHES)
 
 
 def methods(regime: Regime) -> dict[str, Method]:
@@ -85,7 +99,7 @@ def methods(regime: Regime) -> dict[str, Method]:
     if regime is MINI:
         del found["pFedMe"]  # five times the steps, and full batches tell all
         return found | _sampled(steps, rate)
-    mended = {f"{name}, mended": replace(found[name], pfllib=None, mended=True) for name in ("SCAFFOLD", "pFedMe")}
+    mended = {name + MENDED: replace(found[name], pfllib=None, mended=True) for name in ("SCAFFOLD", "pFedMe")}
     return found | mended  # docs/parity.md says what is mended
 
 
@@ -118,6 +132,21 @@ def _pfedme(steps: int) -> Method:
 def _sampled(steps: int, rate: float) -> dict[str, Method]:
     """Methods that draw several batches for a step, or a share of the data: with mini-batches only."""
     base = {"learning_rate": rate, "local_steps": steps}
+    found = _per_fedavg(base, rate)
+    same = {name + SAME_BATCHES: replace(method, pfllib=None, same_batches=True) for name, method in found.items()}
+    fedala = Method(
+        "fedala",
+        {**base, "weight_steps": 8, "weight_rate": 1.0},
+        {"algorithm": "FedALA", "rand_percent": 80, "layer_idx": 2, "eta": 1.0},
+        {"method": "fedala", "fedala.rand_percent": 0.8, "fedala.layer_idx": 2, "fedala.eta": 1.0},
+    )
+    hessian_free = found["Per-FedAvg, Hessian-free"]  # whose largest difference with batches of its own was at seed 7
+    redrawn = replace(hessian_free, seeds=tuple(range(100, 110)), partition=7)
+    return {**found, "Per-FedAvg, Hessian-free, seed 7 redrawn": redrawn, **same, "FedALA": fedala}
+
+
+def _per_fedavg(base: dict[str, Any], rate: float) -> dict[str, Method]:
+    """Two variants."""
     return {
         # PFLlib trains twice in a round, and halves batches of twice the size; both step sizes are the learning rate.
         "Per-FedAvg": Method(
@@ -126,6 +155,7 @@ def _sampled(steps: int, rate: float) -> dict[str, Method]:
             {"algorithm": "PerAvg", "beta": rate},
             {"method": "perfedavg", "common.local_epoch": 2, "perfedavg.beta": rate},
             measured={"FL-bench": "global"},
+            seeds=MANY_SEEDS,
         ),
         "Per-FedAvg, Hessian-free": Method(
             "per_fedavg",
@@ -145,11 +175,6 @@ def _sampled(steps: int, rate: float) -> dict[str, Method]:
                 "perfedavg.delta": 0.001,
             },
             measured={"FL-bench": "global"},
-        ),
-        "FedALA": Method(
-            "fedala",
-            {**base, "weight_steps": 8, "weight_rate": 1.0},
-            {"algorithm": "FedALA", "rand_percent": 80, "layer_idx": 2, "eta": 1.0},
-            {"method": "fedala", "fedala.rand_percent": 0.8, "fedala.layer_idx": 2, "fedala.eta": 1.0},
+            seeds=MANY_SEEDS,
         ),
     }

@@ -10,7 +10,7 @@ BIN := .venv/bin
 QUICK := tests/core tests/learning tests/algorithms tests/results tests/test_house.py tests/flower/test_codec.py \
 	tests/runs/test_asked.py tests/runs/test_records.py tests/runs/test_open_prepared.py
 
-.PHONY: demo federation-demo check lint types quick test fuzz soak bench docs browser wheel clean
+.PHONY: demo federation-demo check lint types quick test fuzz soak bench docs browser wheel installs clean
 
 demo: .venv/runtime
 	$(BIN)/perinvfl demo
@@ -54,12 +54,18 @@ docs: .venv/dev
 wheel: .venv/dev
 	$(BIN)/hatchling build
 
+# The wheel installed by pip with each extra alone, and on every Python from 3.11 to 3.13 that is found; downloads PyTorch
+# for each environment. The tests do the same with links to what is installed already.
+installs: .venv/dev
+	$(BIN)/python -m tests.install
+
 # The report is tested in a real browser.
 browser:
 	@sh scripts/get_chromium.sh
 
+# All targets as ratios in one table; make bench SHORT=1 takes some minutes.
 bench: .venv/dev
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks $(if $(SHORT),--short)
 
 # The environment, in two steps: what running needs, and what testing needs besides.
 .venv/runtime: pyproject.toml constraints.txt

@@ -102,22 +102,61 @@ def base_page() -> str:
 
 def command_page() -> str:
     group = typer.main.get_command(commands)
+    assert isinstance(group, click.Group)
+    found = _flat(group, "perinvfl")
+    first = "\n".join(
+        f"| [`{name}`](#{name.replace(' ', '-')}) | {_literal(_summary(command))} |" for name, command in found
+    )
     parts = [
         "# Commands",
         "Every command explains itself with `--help`. After a mistake it prints one sentence and exits with code 2.",
+        f"| command | what it does |\n|---|---|\n{first}",
     ]
-    assert isinstance(group, click.Group)
-    for name, command in _flat(group, "perinvfl"):
+    for name, command in found:
         arguments = [p for p in command.params if isinstance(p, click.Argument)]
         options = [p for p in command.params if isinstance(p, click.Option)]
         usage = " ".join([name, *(p.make_metavar(click.Context(command)) for p in arguments), "[OPTIONS]"])
-        parts += [f"## {name}", inspect.cleandoc(command.help or ""), f"```\n{usage}\n```"]
         rows = [(p.human_readable_name, getattr(p, "help", "")) for p in arguments]
-        rows += [(", ".join(p.opts), p.help or "") for p in options]
-        parts.append(
-            "\n".join(["| | |", "|---|---|", *(f"| `{key}` | {_literal(meaning)} |" for key, meaning in rows)])
-        )
+        rows += [(_option(p, command), f"{p.help or ''}{_default(p)}") for p in options]
+        table = "\n".join(f"| `{key}` | {_literal(meaning)} |" for key, meaning in rows)
+        parts += [
+            f"## {name}",
+            inspect.cleandoc(command.help or ""),
+            f"```\n{usage}\n```",
+            f"| | |\n|---|---|\n{table}",
+        ]
     return "\n\n".join(parts) + "\n"
+
+
+def _summary(command: click.Command) -> str:
+    """The first sentence of its help."""
+    return re.split(r"(?<=[.])\s", " ".join((command.help or "").split()))[0]
+
+
+def _option(option: click.Option, command: click.Command) -> str:
+    """Its names and, unless it is a flag, what it takes."""
+    names = ", ".join(option.opts)
+    if option.is_flag:
+        return names
+    taken = option.make_metavar(click.Context(command)).removesuffix(" RANGE")
+    return f"{names} {_name(option) if _choices(option) else taken}"
+
+
+def _name(option: click.Option) -> str:
+    return (option.name or "").upper().replace("_", "-")
+
+
+def _choices(option: click.Option) -> list[str]:
+    return [str(choice) for choice in getattr(option.type, "choices", ())]
+
+
+def _default(option: click.Option) -> str:
+    """What it may be, and what it is where nobody says."""
+    value, choices = option.default, _choices(option)
+    allowed = f" One of: {', '.join(choices)}." if choices else ""
+    if option.is_flag or callable(value) or value in (None, "", ()) or "default" in (option.help or ""):
+        return allowed
+    return f"{allowed} Default: {value}."
 
 
 def _literal(text: str) -> str:
@@ -187,7 +226,7 @@ def generate(app: Sphinx) -> None:
 
 
 def list_pages(app: Sphinx, name: str, source: list[str]) -> None:
-    """In index.md, `page?` lists a page that need not be there, and `others?` all that are not named.
+    """In index.md, `page?` lists a page that need not be there, and `others?` all that no page names.
 
     A link to a file of the project that is no page, `[words](../FILE)`, is its words alone.
     """
@@ -196,11 +235,13 @@ def list_pages(app: Sphinx, name: str, source: list[str]) -> None:
     source[0] = re.sub(r"\[([^\]]+)\]\(\.\./[^)]+\)", r"\1", source[0])
     if name != "index":
         return
-    named = set(re.findall(r"^(\w+)\??$", source[0], flags=re.M)) | {"index"}
+    pages = "".join(path.read_text(encoding="utf-8") for path in HERE.glob("*.md"))
+    toctrees = "".join(re.findall(r"^```\{toctree\}.*?^```$", pages, flags=re.M | re.S))
+    named = set(re.findall(r"^(\w+)\??$", toctrees, flags=re.M)) | {"index"}
 
     def keep(found: re.Match[str]) -> str:
-        pages = sorted({path.stem for path in HERE.glob("*.md")} - named) if found[1] == "others" else [found[1]]
-        return "".join(f"{page}\n" for page in pages if (HERE / f"{page}.md").exists())
+        listed = sorted({path.stem for path in HERE.glob("*.md")} - named) if found[1] == "others" else [found[1]]
+        return "".join(f"{page}\n" for page in listed if (HERE / f"{page}.md").exists())
 
     source[0] = re.sub(r"^(\w+)\?\n", keep, source[0], flags=re.M)
 

@@ -1,6 +1,8 @@
 """What changes its meaning between contexts: the sums against a slow count, the decision on worlds whose answer is
 known."""
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,24 +11,27 @@ from perinvfl.core.tree import Params
 from perinvfl.data.benchmarks.digits import DigitSettings, digit_federation
 from perinvfl.data.benchmarks.planted import PlantedSettings, planted_federation
 from perinvfl.data.federation import Federation
+from perinvfl.learning.ranks import ranks
 from perinvfl.learning.slopes import SCALE, client_sums, zero_sums
 from perinvfl.learning.variation import Variation, chance, find_answer, find_variation
 
 TWO = ((0.95, 0.8),) * 5
 
 
-def sums_of(federation: Federation) -> Params:
+def sums_of(federation: Federation, ranked: bool = False) -> Params:
     targets = federation.outputs if federation.task == "multiclass" else 1
     total = zero_sums(federation.shape, targets, federation.contexts)
     for client in range(federation.clients):
         x, y, context = (part[client] for part in federation.train)
+        x = ranks(x, context >= 0) if ranked else x
         own = client_sums(federation.task, targets, federation.contexts, x, y, context)
         total = {name: total[name] + own[name] for name in total}
     return total
 
 
 def found_in(federation: Federation) -> Variation:
-    return find_variation(sums_of(federation), len(federation.shape) == 3)
+    images = len(federation.shape) == 3
+    return find_variation(sums_of(federation, ranked=not images), images)
 
 
 def planted(seed: int = 0, **settings: object) -> Federation:
@@ -80,6 +85,38 @@ def test_padding_has_no_part() -> None:
     alone = client_sums("binary", 1, 2, x[real], y[real], context[real])
     for name, leaf in padded.items():
         assert torch.allclose(leaf, alone[name], rtol=1e-5, atol=1e-7), name
+
+
+def test_ranks_are_those_of_a_slow_count() -> None:
+    values = torch.randint(0, 5, (30, 3), generator=torch.Generator().manual_seed(1)).float()
+    real = torch.arange(30) % 4 > 0
+    found = ranks(values, real)
+    for column in range(3):
+        own = values[real, column].tolist()
+        slow = [(sum(v < w for v in own) + sum(v <= w for v in own)) / (2 * len(own)) for w in own]
+        assert found[real, column].tolist() == pytest.approx(slow)
+    assert not bool(found[~real].any()) and ranks(values, real & False).shape == values.shape
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_values_with_long_tails_and_a_rare_class_do_not_look_like_shortcuts(seed: int) -> None:
+    """As in laboratory values and incomes: the rare class has nearly all of the large values."""
+    source = torch.Generator().manual_seed(seed)
+    total = zero_sums((4,), 1, 2)
+    for _ in range(4):
+        x = torch.randn(800, 4, generator=source).exp()
+        y = (x[:, 0] + x[:, 1] + torch.randn(800, generator=source) > 5.0).float()
+        own = client_sums("binary", 1, 2, ranks(x, y >= 0), y, torch.arange(800) % 2)
+        total = {name: total[name] + own[name] for name in total}
+    assert find_variation(total, images=False).source is None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sites_that_measure_in_other_units_do_not_look_like_shortcuts(seed: int) -> None:
+    federation = planted(seed, shortcut="none", p_train=(0.9,) * 5, rows=600, personal=0.0)
+    units = torch.randn(5, 1, federation.shape[0], generator=torch.Generator().manual_seed(seed)).exp()
+    train = federation.train._replace(x=federation.train.x * units)
+    assert found_in(dataclasses.replace(federation, train=train)).source is None
 
 
 @pytest.mark.parametrize("seed", [21, 22, 23])

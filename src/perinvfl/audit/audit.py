@@ -16,6 +16,7 @@ from perinvfl.audit.without import ROWS, Change, Tested, Variant, try_variants
 from perinvfl.core.tree import Params
 from perinvfl.data.own.files import FileSettings
 from perinvfl.data.own.rows import BadData, unusable_columns
+from perinvfl.learning.ranks import ranks
 from perinvfl.learning.slopes import client_sums, zero_sums
 from perinvfl.learning.variation import Variation, find_variation
 
@@ -171,7 +172,9 @@ def _sums(table: Table) -> Params:
         mine = (table.client == client) & ~table.held
         if bool(mine.any()):
             y = table.y[mine].long() if table.task == "multiclass" else table.y[mine]
-            own = client_sums(table.task, outputs, len(seen), table.x[mine], y, number[table.context[mine]])
+            context = number[table.context[mine]]
+            x = ranks(table.x[mine], context >= 0)
+            own = client_sums(table.task, outputs, len(seen), x, y, context)
             total = {name: total[name] + own[name] for name in total}
     return total
 

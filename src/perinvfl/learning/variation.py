@@ -20,9 +20,12 @@ from perinvfl.learning.levels import merge_levels
 from perinvfl.learning.slopes import ROUNDED, SCALE, squared, unscaled
 
 ALPHA = 0.003  # how often nothing at all would look like this
+# The same between contexts, of columns in which the classes lie at least so many standard deviations apart: the more a
+# model would lean on a column, the more is lost if it varies and is not found.
+ALPHAS = (2.0, 0.05), (1.5, 0.02), (1.0, 0.01)
 CLIENT_ALPHA = 0.05  # the same between clients, where what half of the columns show counts as nothing
-# Differences of class means, in standard deviations, that a model leans on. Columns that have them are looked at first
-# (so few tests need little correction); between clients they alone are, since weak ones differ by style as well.
+# Differences of class means, in standard deviations, that a model leans on. Between clients columns that have them are
+# looked at alone, since weak ones differ by style as well.
 LEANED_ON, LEANED_ON_BETWEEN_CLIENTS = 1.0, 1.5
 LEANED_ON_AT_ALL = 0.5  # of the colours of images
 SURE = 1e-4  # times as likely: no doubt
@@ -73,7 +76,8 @@ def find_variation(sums: Params, images: bool, gaps: Mapping[int, int] = NO_GAPS
     if float(found["within_freedom"]) >= 1:
         tests = [_between_contexts(found, noise), _within_clients(found, noise)]
         source: Source = "contexts"
-        tests = [dataclasses.replace(test, first=strength > LEANED_ON) for test in tests]
+        groups = tuple(Group(strength > least, alpha / len(tests)) for least, alpha in ALPHAS)
+        tests = [dataclasses.replace(test, groups=groups) for test in tests]
     else:
         tests, source = [_between_clients(found, noise)], "clients"
         if not images:
@@ -220,6 +224,13 @@ def _root(noise: Tensor) -> Tensor:
     return torch.linalg.cholesky(noise + 2 * ROUNDED * eye) if int(failed) else root
 
 
+class Group(NamedTuple):
+    """Columns that are tested together."""
+
+    columns: Tensor  # [d] which these are
+    alpha: float  # how often one of them would stand out by chance
+
+
 @dataclass(frozen=True)
 class _Test:
     """Do slopes vary beyond noise? Sums of squares of slopes against the noise within a class."""
@@ -230,14 +241,15 @@ class _Test:
     weight: float  # by which a variance of slopes counts in `squares`
     alpha: float
     inflation: float = 1.0  # of what counts as noise
-    first: Tensor | None = None  # [d] columns to look at before the others
+    groups: tuple[Group, ...] = ()  # to look at before the others, so that few tests need little correction
     alone: bool = False  # and others only where there is no doubt
 
     def tempered(self, columns: Tensor) -> "_Test":
         """Of these columns above all, with the variation that half of the others show counted as noise."""
         others = self.each()[~columns] if bool((~columns).any()) else self.each()
         ratio = torch.quantile(others / max(self.freedom, 1.0), 0.5)
-        return dataclasses.replace(self, inflation=max(1.0, float(ratio)), first=columns, alone=True)
+        groups = (Group(columns, self.alpha),)
+        return dataclasses.replace(self, inflation=max(1.0, float(ratio)), groups=groups, alone=True)
 
     def each(self) -> Tensor:
         """[d] chi-square of each column."""
@@ -273,14 +285,15 @@ class _Test:
         return [j for j, part in zip(rest, share.tolist(), strict=True) if part > REPEATED]
 
     def _stands_out(self, column: int, statistic: float, among: list[int]) -> bool:
-        first = [] if self.first is None else [j for j in among if self.first[j]]
-        if column not in first and self.alone:
-            return self.stands_out(statistic, len(among) / SURE)
-        return self.stands_out(statistic, len(first) if column in first else len(among))
+        for columns, alpha in self.groups:
+            tests = sum(bool(columns[j]) for j in among)
+            if bool(columns[column]) and self.stands_out(statistic, tests, alpha):
+                return True
+        return self.stands_out(statistic, len(among) / (SURE if self.alone else 1.0))
 
-    def stands_out(self, statistic: float, tests: float) -> bool:
+    def stands_out(self, statistic: float, tests: float, alpha: float | None = None) -> bool:
         likely = chance(statistic / self.inflation, self.freedom) * tests
-        return likely < self.alpha and self.size(statistic) > SMALLEST
+        return likely < (self.alpha if alpha is None else alpha) and self.size(statistic) > SMALLEST
 
     def together(self, rest: list[int]) -> list[int]:
         """The fewest of these columns that vary together, where no single one does."""

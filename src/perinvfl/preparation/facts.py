@@ -6,9 +6,9 @@ from perinvfl.core.image_grid import GRID
 from perinvfl.models.symmetry import views_of
 from perinvfl.preparation.alignment import views_noted
 from perinvfl.preparation.border import BORDERS
+from perinvfl.preparation.columns import MOST_DIRECTIONS, SOURCES
 from perinvfl.preparation.inferred_contexts import wrong_shares
 from perinvfl.preparation.phases import Notes
-from perinvfl.preparation.recommended import MOST_DIRECTIONS, SOURCES
 
 VIEWS = views_of("rotations and flips")  # all there are
 MOST_COLUMNS = 100_000

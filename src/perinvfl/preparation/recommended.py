@@ -1,7 +1,9 @@
 """The program of `recommended`: look what changes its meaning between contexts, look away from it, then train.
 
-1. *sums*: every client sums up how its columns (of images, the means of the channels) relate to the label, by context.
-2. *sums again*: the direction that was found in images, measured once more from all samples.
+1. *sums*: every client sums up how the ranks of its columns (of images, the means of the channels) relate to the
+   label, by context.
+2. *sums again*: of a table, means and deviations of the columns, to bring them to one scale; of images, the direction
+   that was found, measured once more from all samples.
 3. *border*: sums of the same kind about what is around the middle of images, and in the cells of a grid; clients note
    what cells that bear a mark say of the label, or else the border.
 4. *reference*: a plain model learns what is easy; clients note its answers after 1, 2, 4, ... rounds.
@@ -20,16 +22,14 @@ from torch import Tensor
 
 from perinvfl.algorithms.recommended import Recommended, reference
 from perinvfl.core.tree import Params
-from perinvfl.data.encoding import gap_columns
 from perinvfl.data.federation import Federation, Split
-from perinvfl.data.images import AS_IT_IS, without_middle
+from perinvfl.data.images import without_middle
 from perinvfl.learning import risks
 from perinvfl.learning.shortcut import answers, error, known, split_context
-from perinvfl.learning.slopes import LEAST_SAMPLES, SCALE, columns_of, summaries, zero_sums
+from perinvfl.learning.slopes import LEAST_SAMPLES, columns_of, zero_sums
 from perinvfl.learning.training import Training
-from perinvfl.learning.variation import LEANED_ON, Variation, find_answer, find_variation, is_leaned_on
+from perinvfl.learning.variation import LEANED_ON, find_answer, is_leaned_on
 from perinvfl.models import Model, ModelSettings, Precision
-from perinvfl.models.lens import make_lens
 from perinvfl.models.symmetry import Symmetry
 from perinvfl.preparation.alignment import VIEW, best_view, in_views, views_noted
 from perinvfl.preparation.border import (
@@ -45,6 +45,18 @@ from perinvfl.preparation.border import (
     levels,
     note_border,
 )
+from perinvfl.preparation.columns import (
+    SEEN,
+    SOURCES,
+    first_model,
+    is_image,
+    note_second,
+    note_variation,
+    plain_view,
+    ranked_view,
+    second_model,
+    second_view,
+)
 from perinvfl.preparation.inferred_contexts import bare
 from perinvfl.preparation.lens import LENS, in_lens, lens_noted
 from perinvfl.preparation.phases import Described, Notes, Phase, Predict, Program
@@ -52,11 +64,9 @@ from perinvfl.preparation.settings import ContextSettings
 from perinvfl.preparation.summing import Sums, sums_model, sums_received
 
 # The names of the notes.
-SEEN, ANSWERS, CHOSEN, RIGHT, BY_BORDER, EXCHANGED = "seen", "answers", "chosen", "right", "by border", "exchanged"
+ANSWERS, CHOSEN, RIGHT, BY_BORDER, EXCHANGED = "answers", "chosen", "right", "by border", "exchanged"
 PADDING = {ANSWERS: 0}
 MOST_REFERENCE_ROUNDS = 64
-SOURCES = (None, "contexts", "clients")  # by number in the note
-MOST_DIRECTIONS = 8
 
 
 def recommended_program(algorithm: Recommended, training: Training, settings: ContextSettings) -> Program:
@@ -70,8 +80,8 @@ def recommended_program(algorithm: Recommended, training: Training, settings: Co
     answers = len(after) + 1
     learning = dataclasses.replace(training, rounds=rounds, at_rest="memory", compile=False)
     phases = [
-        Phase("sums", Sums(), once, _plain_view, _note_variation, model=_first_model),
-        Phase("sums again", Sums(), once, _sides_view, _note_direction, model=_second_model),
+        Phase("sums", Sums(), once, ranked_view, note_variation, model=first_model),
+        Phase("sums again", Sums(), once, second_view, note_second, model=second_model),
         Phase("border", Sums(), once, partial(border_view, hidden), partial(note_border, hidden), model=border_model),
         Phase(
             "reference",
@@ -95,97 +105,6 @@ def recommended_program(algorithm: Recommended, training: Training, settings: Co
         phases.append(dataclasses.replace(pilot, first_alone=True))
     main = Phase("main", algorithm, training, _main_view)
     return Program(tuple(phases), main, facts_found, PADDING, own_preparation=True)
-
-
-# What is summed ------------------------------------------------------------------------------------------------------
-
-
-def _plain_view(federation: Federation, notes: Notes) -> Federation:
-    return bare(dataclasses.replace(federation, augmentation=AS_IT_IS))
-
-
-def _zeros(data: Described, cells: int = 0) -> dict[str, Tensor]:
-    """cells: of the second look, where the label is the side of a direction and contexts are those of the first."""
-    targets = data.outputs if data.task == "multiclass" and not cells else 1
-    return zero_sums(data.shape, targets, cells or data.contexts)
-
-
-def _cells(data: Described) -> int:
-    return data.contexts * max(data.outputs, 2)
-
-
-def _first_model(data: Described, asked: ModelSettings | Model, precision: Precision) -> Model:
-    return sums_model(partial(_zeros, data))
-
-
-def _second_model(data: Described, asked: ModelSettings | Model, precision: Precision) -> Model:
-    return sums_model(partial(_zeros, data, _cells(data)))
-
-
-# What is found -------------------------------------------------------------------------------------------------------
-
-
-def is_image(shape: tuple[int, ...]) -> bool:
-    return len(shape) == 3
-
-
-def _note_variation(own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
-    """The lens that follows from the sums, the same at every client."""
-    sums = sums_received(_zeros(own), predict, own.train.x[0])
-    found = find_variation(sums, is_image(own.shape), gap_columns(own.schema.encodings))
-    seen = torch.tensor([[SOURCES.index(found.source), int(found.kept)]])
-    return {**notes, LENS: _lens(sums, found, is_image(own.shape))[None], SEEN: seen}
-
-
-def _lens(sums: dict[str, Tensor], found: Variation, images: bool) -> Tensor:
-    """[2 + k, d]: a table's columns are brought to mean 0 and deviation 1, those that were found to 0."""
-    known = {name: leaf.double() / SCALE for name, leaf in sums.items()}
-    d = len(known["total"])
-    scale, shift = torch.ones(d, dtype=torch.float64), torch.zeros(d, dtype=torch.float64)
-    if not images and float(known["samples"]) > 0:  # else nobody has a context of enough samples to tell of
-        samples = known["samples"]
-        deviation = (known["total_square"] / samples).sqrt()
-        scale = torch.where(deviation > 0, 1 / deviation.clamp(min=1e-30), 0.0)
-        scale[list(found.columns)] = 0
-        shift = -scale * known["total"] / samples
-    directions = torch.tensor(found.directions, dtype=torch.float64).reshape(-1, d) * scale
-    if images:  # what is left of an image is as bright as the whole was
-        scale = scale * (d / (d - len(directions))) ** 0.5
-    return make_lens(scale, shift, directions, min(MOST_DIRECTIONS, d)).float()
-
-
-def _sides_view(federation: Federation, notes: Notes) -> Federation:
-    """The label is on which side of the direction a sample lies; contexts are those of a class in a context.
-
-    Where no single direction was found, there is nothing to measure again: all samples lie on one side.
-    """
-    data, lens = federation.train, notes[LENS][0]
-    side = torch.zeros_like(data.y, dtype=torch.float32)
-    if _one_direction(lens) and is_image(federation.shape) and federation.task != "regression":
-        for client in range(federation.clients):
-            along = summaries(data.x[client]) @ lens[2].double()
-            real = data.context[client] >= 0
-            side[client] = (along > along[real].mean()).float()
-    classes = federation.classes
-    label = data.y.long().clamp(0, classes - 1)
-    context = torch.where(data.context >= 0, data.context * classes + label, -1)
-    seen = dataclasses.replace(federation, task="binary", outputs=1, contexts=_cells(federation))
-    return _plain_view(dataclasses.replace(seen, train=data._replace(y=side, context=context)), notes)
-
-
-def _one_direction(lens: Tensor) -> bool:
-    return int((lens[2:].norm(dim=1) > 0).sum()) == 1
-
-
-def _note_direction(own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
-    """The direction in which the two sides differ, within a class and context, at every client alike."""
-    lens = notes[LENS][0]
-    sums = sums_received(_zeros(own, _cells(own)), predict, own.train.x[0])
-    if not _one_direction(lens) or not float(sums["weight"][0]) > 0:
-        return notes
-    better = (sums["slope"] / sums["weight"].clamp(min=1e-12)[:, None])[:1]
-    found = make_lens(lens[0], lens[1], better.to(lens), len(lens) - 2)
-    return {**notes, LENS: found[None]}
 
 
 # The reference ------------------------------------------------------------------------------------------------------
@@ -224,7 +143,7 @@ def _answers_view(federation: Federation, notes: Notes) -> Federation:
 
     The answers of a regression are not asked about, and left empty.
     """
-    seen, data, said = _plain_view(federation, notes), federation.train, notes[ANSWERS]
+    seen, data, said = plain_view(federation, notes), federation.train, notes[ANSWERS]
 
     def columns(target: int, label: int) -> Tensor:
         border = [notes[BORDER][..., target, None]] if has_border(federation) else []

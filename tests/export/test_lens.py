@@ -14,6 +14,8 @@ DATA = {
     "table": 'benchmark = "planted"\np_train = [[0.95, 0.7], [0.95, 0.7], [0.95, 0.7]]\nrows = 200\ntest_rows = 40\n',
     "digits": 'benchmark = "rc_mnist"\np_train = [[0.95, 0.7], [0.95, 0.7]]\ntrain_per_client = 300\n'
     "test_per_client = 40\np_test = [0.1]\n",
+    "ten digits": 'benchmark = "rc_mnist"\nclasses = 10\np_train = [[0.95, 0.6], [0.95, 0.6]]\n'
+    "train_per_client = 600\ntest_per_client = 40\np_test = [0.1]\n",
 }
 
 

@@ -11,9 +11,11 @@ from perinvfl.core.tree import Params
 from perinvfl.data.benchmarks.digits import DigitSettings, digit_federation
 from perinvfl.data.benchmarks.planted import PlantedSettings, planted_federation
 from perinvfl.data.federation import Federation
+from perinvfl.learning.colours import colour_numbers, colour_statistics, find_colours
 from perinvfl.learning.ranks import ranks
+from perinvfl.learning.slope_test import chance
 from perinvfl.learning.slopes import SCALE, client_sums, zero_sums
-from perinvfl.learning.variation import Variation, chance, find_answer, find_variation
+from perinvfl.learning.variation import Variation, find_answer, find_variation
 
 TWO = ((0.95, 0.8),) * 5
 
@@ -66,6 +68,52 @@ def test_sums_are_those_of_a_slow_count(classes: int) -> None:
     assert torch.allclose(sums["slope"][0], clients, rtol=1e-3, atol=1e-2)
     assert float(sums["weight"]) == pytest.approx(weights, rel=1e-4)
     assert float(sums["within_freedom"]) == 5 and float(sums["samples"]) == 200
+
+
+def slow_fit(x: Tensor, groups: list[Tensor]) -> Tensor:
+    """[d] what is left of each column when each of these groups has a mean of its own."""
+    line = torch.cat([torch.nn.functional.one_hot(group).double() for group in groups], 1)
+    return (x - line @ torch.linalg.lstsq(line, x, driver="gelsd").solution).square().sum(0)
+
+
+def test_of_several_classes_sums_are_those_of_an_analysis_of_variance() -> None:
+    """Contexts and classes that only add up, against every context with classes of its own."""
+    federation = planted(classes=4, rows=(60, 90, 50, 40, 70))
+    sums = {name: leaf.double() / SCALE for name, leaf in sums_of(federation).items()}
+    alone, added, pooled, rows = 0.0, 0.0, 0.0, 0
+    for x, y, context in zip(*federation.train, strict=True):
+        real = context >= 0
+        values, label, where = x[real].double(), y[real].long(), context[real].long()
+        alone = alone + slow_fit(values, [label + 4 * where])
+        added = added + slow_fit(values, [label, where])
+        pooled = pooled + slow_fit(values, [where])
+        rows += len(values)
+    noise = sums["noise"].diagonal()
+    torch.testing.assert_close(noise, torch.as_tensor(alone), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(sums["within"].diagonal(), torch.as_tensor(added) - alone, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(sums["square"].diagonal(), torch.as_tensor(pooled) - added, rtol=1e-3, atol=1e-3)
+    assert float(sums["within_freedom"]) == 5 * 3 and float(sums["freedom"]) == 5 * 3
+    assert float(sums["rows"]) == rows - 5 * 2 * 4
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_colours_of_several_classes_are_found_among_few_images(seed: int) -> None:
+    """Ten classes in ten colours of three channels, 600 images a client."""
+    source = torch.Generator().manual_seed(seed)
+    palette = torch.rand(10, 3, generator=torch.Generator().manual_seed(5))
+    total = zero_sums((colour_numbers(3),), 10, 1)
+    for agree in (0.95, 0.85, 0.75, 0.65):
+        y = torch.randint(10, (600,), generator=source)
+        colour = torch.where(torch.rand(600, generator=source) < agree, y, torch.randint(10, (600,), generator=source))
+        images = torch.rand(600, 1, 8, 8, generator=source) * palette[colour][..., None, None]
+        own = client_sums("multiclass", 10, 1, colour_statistics(images), y, torch.zeros(600).long())
+        total = {name: total[name] + own[name] for name in total}
+    found = find_colours(total, 3)
+    assert found.variation.source == "clients" and found.variation.directions and found.evened
+    # What is left of a palette, each colour at the same brightness, tells no classes apart.
+    left = palette.double() @ found.variation.glass(3)
+    left = left / left.norm(dim=1, keepdim=True)
+    assert len(found.variation.directions) < 2 or float((left - left[0]).abs().max()) < 1e-6
 
 
 def test_a_context_of_few_samples_has_no_part() -> None:

@@ -14,6 +14,7 @@ from perinvfl.engine.program_run import ProgramRun
 from perinvfl.learning.border import RADIUS
 from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings
+from perinvfl.models.lens import through
 from perinvfl.preparation.facts import are_facts
 from perinvfl.preparation.program import program_of
 from perinvfl.preparation.settings import ContextSettings
@@ -128,39 +129,87 @@ def test_to_say_it_where_it_is_found_anyway_changes_nothing() -> None:
     assert all(torch.equal(models[name], leaf) for name, leaf in alone.simulation.shared_model().items())
 
 
-def marked(agree: tuple[float, ...], classes: int, rotated: bool = False) -> Federation:
+TAG = (slice(10, 12), slice(5, 8))  # rows and columns of a picture
+
+
+def marked(
+    agree: tuple[float, ...], classes: int, rotated: bool = False, where: tuple[slice, slice] = TAG
+) -> Federation:
     """Pictures whose background tells nothing, with a bright tag at the bottom that agrees with the class so often."""
     source, plain = generator(0, "tags", *agree), federation_of((1 / classes,) * len(agree), classes)
     x, y, context = plain.train
     same = torch.rand(y.shape, generator=source) < torch.tensor(agree)[:, None]
     tag = torch.where(same, y, (y + torch.randint(1, classes, y.shape, generator=source)) % classes)
     x = x.clone()
-    x[..., 10:, 5:8] += tag[..., None, None, None]
+    x[..., where[0], where[1]] += tag[..., None, None, None]
     if rotated:
         x = torch.stack([torch.rot90(images, client, (-2, -1)) for client, images in enumerate(x)])
     return dataclasses.replace(plain, train=Split(x, y, context))
 
 
 @pytest.mark.parametrize("classes", [2, CLASSES])
-def test_a_mark_that_varies_between_clients_is_found_by_its_cells_and_discounted(classes: int) -> None:
-    run = run_of({0: marked(VARIES, classes)}, batch=16)
+def test_a_mark_that_varies_between_clients_is_left_out_with_what_touches_it(classes: int) -> None:
+    federation = marked(VARIES, classes)
+    run = run_of({0: federation}, batch=16)
     shortcut = run.facts(0)["shortcut"]
-    assert shortcut["border"] == "discounted" and "borders_exchanged" not in shortcut
-    assert shortcut["cells"] and set(shortcut["cells"]) <= {37, 38, 39, 44, 45, 46}
+    assert not {"border", "cells", "borders_exchanged"} & shortcut.keys()
+    assert {44, 45} <= set(shortcut["hidden"]) <= set(range(28, 49))
+    assert are_facts(run.facts(0))
+    assert "A mark on the images (on a grid of 7 by 7, within row " in found_in_words(run.facts(0))
+    # Whatever stands there, models see the same.
+    x = federation.tests["broken"].x
+    other = x.clone()
+    other[..., TAG[0], TAG[1]] = 5.0
+    lens = run.seen(0).lens
+    assert lens is not None
+    seen, same = (through(images, lens, federation.shape) for images in (x, other))
+    assert torch.equal(seen, same) and not torch.equal(seen, x)
+
+
+def test_a_mark_that_covers_much_is_discounted() -> None:
+    run = run_of({0: marked(VARIES, 2, where=(slice(9, 12), slice(0, 12)))}, batch=16)
+    shortcut = run.facts(0)["shortcut"]
+    assert shortcut["border"] == "discounted" and not {"hidden", "borders_exchanged"} & shortcut.keys()
+    assert shortcut["cells"] and set(shortcut["cells"]) <= set(range(35, 49))
     assert are_facts({**run.facts(0), "right": run.facts(0)["right"][:1]})
     assert "Answers by a few cells of the images alone (on a grid of 7 by 7: row " in found_in_words(run.facts(0))
 
 
 def test_a_mark_of_equal_strength_is_none() -> None:
-    assert "cells" not in run_of({0: marked(EQUAL, 2)}).facts(0)["shortcut"]
+    assert not {"cells", "hidden"} & run_of({0: marked(EQUAL, 2)}).facts(0)["shortcut"].keys()
 
 
 def test_what_differs_because_clients_are_rotated_is_no_mark() -> None:
-    assert "cells" not in run_of({0: marked(EQUAL, 2, rotated=True)}).facts(0)["shortcut"]
+    assert not {"cells", "hidden"} & run_of({0: marked(EQUAL, 2, rotated=True)}).facts(0)["shortcut"].keys()
 
 
 def test_what_a_user_says_of_the_border_comes_before_a_mark() -> None:
-    assert "cells" not in run_of({0: marked(VARIES, 2)}, hide_middle=0.7).facts(0)["shortcut"]
+    found = run_of({0: marked(VARIES, 2)}, hide_middle=0.7).facts(0)["shortcut"]
+    assert not {"cells", "hidden"} & found.keys()
+
+
+@pytest.mark.parametrize("change", ["brighter", "dimmer"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_brightness_that_changes_its_meaning_is_evened_out_and_the_image_stays(change: str, channels: int) -> None:
+    """Gray images have one colour, brightness: without it nothing would be left to see."""
+    plain = federation_of(ABSENT, 2)
+    x, y, context = plain.train
+    gray = x[:, :, :1].expand(-1, -1, channels, -1, -1) * 0.2 + 0.5
+    same = torch.rand(y.shape, generator=generator(0, "bright")) < torch.tensor(VARIES)[:, None]
+    strong = torch.where(same, y, 1 - y)[..., None, None, None]
+    shown = gray + 0.4 * strong if change == "brighter" else gray * (1 - 0.4 * strong)
+    tests = {
+        name: test._replace(x=test.x[:, :, :1].expand_as(test.x[:, :, :channels])) for name, test in plain.tests.items()
+    }
+    run = run_of({0: dataclasses.replace(plain, train=Split(shown, y, context), tests=tests)}, batch=16)
+    found = run.facts(0)
+    assert found["shortcut"]["evened"] and not found["shortcut"]["directions"] and are_facts(found)
+    assert "same brightness and contrast" in found_in_words(found)
+    lens = run.seen(0).lens
+    assert lens is not None
+    seen = through(shown, lens, (channels, SIDE, SIDE))
+    torch.testing.assert_close(seen, through(gray, lens, (channels, SIDE, SIDE)), atol=1e-4, rtol=1e-4)
+    assert float(seen.std()) == pytest.approx(1.0, abs=0.01)
 
 
 @pytest.mark.parametrize("cells", [[49], [-1], ["1"], [True], [0] * 50, 3])
@@ -169,6 +218,7 @@ def test_cells_that_there_are_not_are_no_facts(cells: Any) -> None:
     shortcut["border"] = "discounted"
     assert are_facts({"shortcut": {**shortcut, "cells": [0, 48]}})
     assert not are_facts({"shortcut": {**shortcut, "cells": cells}})
+    assert not are_facts({"shortcut": {**shortcut, "hidden": cells}})
 
 
 @pytest.mark.parametrize("channels", [10, 11, 14])

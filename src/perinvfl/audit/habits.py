@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from perinvfl.audit.table import AuditColumn, Table
-from perinvfl.learning.variation import chance
+from perinvfl.learning.slope_test import chance
 
 LEAST_DIFFERENCE = 0.2  # between the shares of rows at two sites
 FAR = 0.5  # times the distance between the quartiles of all other values

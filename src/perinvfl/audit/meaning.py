@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from perinvfl.audit.table import AuditColumn, Table
+from perinvfl.learning.slope_test import chance
 from perinvfl.learning.slopes import LEAST_SAMPLES
-from perinvfl.learning.variation import chance
 
 WIDTH = 1.96  # standard errors to either side: 95 %
 

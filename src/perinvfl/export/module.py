@@ -16,7 +16,7 @@ from perinvfl.data.encoding import Encoding, encode, feature_names, read_encodin
 from perinvfl.data.federation import Federation, Task
 from perinvfl.errors import UserError
 from perinvfl.models import Model, ModelSettings, build_model
-from perinvfl.models.lens import seeing_through
+from perinvfl.models.lens import fits, seeing_through
 from perinvfl.models.symmetry import seeing
 from perinvfl.runs.loaded import LoadedRun
 
@@ -92,7 +92,8 @@ def _check(described: Description) -> None:
         and len(described.classes) in (0, max(2, described.outputs))
         and (not described.features or shape == (len(described.features),))
         and (not described.columns or shape == (len(described.columns),))
-        and {len(row) for row in described.lens} <= {shape[0] if image else math.prod(described.seen_shape)}
+        and len({len(row) for row in described.lens}) <= 1
+        and all(fits(len(row), shape if image else described.seen_shape) for row in described.lens)
         and len(described.lens) != 1 and all(math.isfinite(number) for row in described.lens for number in row)
         and described.view in (range(8) if image and shape[1] == shape[2] else (0, 1) if image else (0,))
         and isinstance(described.model, dict) and "weights" not in described.model

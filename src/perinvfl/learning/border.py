@@ -13,7 +13,7 @@ from torch import Tensor
 from perinvfl.core.image_grid import GRID
 from perinvfl.core.tree import Params
 from perinvfl.data.images import in_middle
-from perinvfl.learning.slopes import unscaled
+from perinvfl.learning.slopes import class_slopes, unscaled
 
 RADIUS = 0.9  # of the middle, in halves of a side: wide, so that little of the object is seen around it
 UNIT = 10.0  # brings the numbers of photographs to deviations of about 1
@@ -66,8 +66,16 @@ def find_reading(sums: Params) -> Tensor:
     size = noise.diagonal().clamp(min=0).sqrt()
     scale = torch.where(size > 1e-6, 1 / size.clamp(min=1e-6), 0.0)
     alike = scale[:, None] * noise * scale + RIDGE * torch.eye(len(noise), dtype=torch.float64)
-    slopes = found["slope"] / found["weight"].clamp(min=1e-9)[:, None]
-    return torch.linalg.solve(alike, (slopes * scale).T).T * scale
+    return torch.linalg.solve(alike, (class_slopes(found) * scale).T).T * scale
+
+
+def apart(sums: Params) -> float:
+    """How far the classes lie apart in these numbers together, in standard deviations."""
+    found, _ = unscaled(sums)
+    inner = find_reading(sums) @ class_slopes(found).T  # [C, C]
+    size = inner.diagonal()
+    between = size if len(inner) == 1 else size[:, None] + size - inner - inner.T
+    return float(between.clamp(min=0).sqrt().max())
 
 
 def read_border(reading: Tensor, numbers: Tensor, y: Tensor, context: Tensor, classes: int) -> Tensor:

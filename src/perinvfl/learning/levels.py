@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from perinvfl.core.tree import Params
+from perinvfl.learning.slopes import class_slopes
 
 
 def merge_levels(found: Params) -> tuple[Params, list[list[int]]]:
@@ -16,7 +17,7 @@ def merge_levels(found: Params) -> tuple[Params, list[list[int]]]:
     if noise.ndim == 1:
         return found, [[j] for j in range(d)]
     levels = _levels(noise)
-    slopes = found["slope"] / found["weight"].clamp(min=1e-9)[:, None]  # [C, d]
+    slopes = class_slopes(found)  # [C, d]
     rows, members = [], []
     for j in range(d):
         if not any(j in group for group in levels):

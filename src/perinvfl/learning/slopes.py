@@ -2,7 +2,8 @@
 
 For each column of a table (for images: the mean of each colour channel) its slope on the label, by context. Slopes are
 taken on the label, not the other way round: they do not change when classes are more or less common, and a shift of a
-whole client cancels. `learning.variation` says what follows from the sums.
+whole client cancels. Of several classes, slopes are those on all classes at once: how far each class lies from the
+middle of all. `learning.variation` says what follows from the sums.
 """
 
 import torch
@@ -14,11 +15,8 @@ from perinvfl.learning import risks
 
 JOINT_COLUMNS = 128  # of more columns than this, each is looked at by itself
 SCALE = 2.0**-14  # sums are sent in this unit: secure aggregation counts in small numbers
-COUNTED = (
-    "rows", "samples", "total_square", "within_freedom", "within_weight", "context_weight", "weight", "weight_square",
-    "clients",
-)  # fmt: skip
-SQUARES = "noise", "within", "square"
+COUNTED = "rows", "samples", "total_square", "within_freedom", "within_weight", "freedom"
+SQUARES = "noise", "within", "square", "context_weight", "weight", "weight_square"
 ROUNDED = 1e-4  # what float32 leaves of a difference of large numbers, as a share of them
 LEAST_SAMPLES = 8  # a context of fewer has no part: what is sent must not tell of single samples
 
@@ -38,20 +36,20 @@ def zero_sums(shape: tuple[int, ...], targets: int, contexts: int) -> Params:
         "samples": (1,),
         "total": (d,),  # Σ x
         "total_square": (d,),  # Σ (x − x̄_i)²
-        "within": square,  # Σ w (b − b̄_i)(b − b̄_i)ᵀ over the contexts of each client, b being slopes
+        "within": square,  # Σ (b − b̄_i)ᵀ W (b − b̄_i) over the contexts of each client, b [C, d] being slopes
         "within_freedom": (1,),
         "within_weight": (1,),  # by which a variance of slopes counts in `within`
         "context_slope": (
             contexts,
             targets,
             d,
-        ),  # Σ w b by the number of the context, which may mean the same everywhere
-        "context_weight": (contexts, targets),
-        "square": square,  # Σ w_i b̄_i b̄_iᵀ over clients
-        "slope": (targets, d),  # Σ w_i b̄_i
-        "weight": (targets,),  # Σ w_i
-        "weight_square": (targets,),
-        "clients": (targets,),  # that have such a slope
+        ),  # Σ W b by the number of the context, which may mean the same everywhere
+        "context_weight": (contexts, targets, targets),
+        "square": square,  # Σ b̄_iᵀ W_i b̄_i over clients
+        "slope": (targets, d),  # Σ W_i b̄_i
+        "weight": (targets, targets),  # Σ W_i
+        "weight_square": (targets, targets),
+        "freedom": (1,),  # slopes that clients have, one less than classes
     }
     return {name: torch.zeros(size) for name, size in shapes.items()}
 
@@ -68,32 +66,29 @@ def client_sums(task: Task, outputs: int, contexts: int, x: Tensor, y: Tensor, c
     values = (values - total / count.sum().clamp(min=1)) * real[:, None]
     share = (member.T @ targets) / count.clamp(min=1)[:, None]  # [K, C]
     apart = (targets[:, None] - share[None]) * member[:, :, None]  # [M, K, C]
-    weight = apart.square().sum(0)  # [K, C]
-    known = weight > 1e-9
-    slopes = torch.einsum("mkc,md->kcd", apart, values) / weight.clamp(min=1e-9)[..., None]  # [K, C, d]
-    own = weight.sum(0)  # [C]
-    mean = (weight[..., None] * slopes).sum(0) / own.clamp(min=1e-9)[:, None]  # [C, d]
+    weight = torch.einsum("mkc,mke->kce", apart, apart)  # [K, C, C]
+    common = torch.einsum("mkc,md->kcd", apart, values)  # [K, C, d], W b
+    slopes, free = inverse(weight) @ common, freedom(weight)  # [K, C, d], [K]
+    own = weight.sum(0)  # [C, C]
+    mean = inverse(own) @ common.sum(0)  # [C, d]
     centred = values - member @ ((member.T @ values) / count.clamp(min=1)[:, None])
-    explained = (slopes * weight.sqrt()[..., None]).flatten(0, 1)
-    spread = (slopes - mean[None]) * weight.sqrt()[..., None]
     full = values.shape[1] <= JOINT_COLUMNS
-    found = (known.sum(0) > 0).double()
     sums = {
-        "noise": squared(centred, full) - squared(explained, full) / targets.shape[1],
-        "rows": (count - 2).clamp(min=0).sum(),
+        "noise": squared(centred, full) - weighed(slopes, weight, full),
+        "rows": (count - 1 - free).clamp(min=0).sum(),
         "samples": count.sum(),
         "total": total,
         "total_square": values.square().sum(0),
-        "within": squared(spread.flatten(0, 1), full),
-        "within_freedom": (known.sum(0) - 1).clamp(min=0).sum().double(),
-        "within_weight": (own - weight.square().sum(0) / own.clamp(min=1e-9)).sum(),
-        "context_slope": weight[..., None] * slopes,
+        "within": weighed(slopes - mean, weight, full),
+        "within_freedom": free.sum() - freedom(own),
+        "within_weight": spread_weight(own, (weight @ weight).sum(0)),
+        "context_slope": common,
         "context_weight": weight,
-        "square": squared(mean * own.sqrt()[:, None], full),
-        "slope": own[:, None] * mean,
+        "square": weighed(mean[None], own[None], full),
+        "slope": common.sum(0),
         "weight": own,
-        "weight_square": own.square() * SCALE,
-        "clients": found,
+        "weight_square": own @ own * SCALE,
+        "freedom": freedom(own),
     }
     return {name: (SCALE * torch.atleast_1d(value)).float() for name, value in sums.items()}
 
@@ -110,7 +105,9 @@ def are_sums(sums: Params) -> bool:
 
 
 def _are_squares(found: Tensor) -> bool:
-    """[d], or [d, d]: then no mixture of columns has a sum of squares below zero."""
+    """[d], or [..., d, d]: then no mixture of columns has a sum of squares below zero."""
+    if found.ndim == 3:
+        return all(map(_are_squares, found))
     if found.ndim == 1:
         return bool((found >= -ROUNDED * (1 + found.abs().amax())).all())
     values = torch.linalg.eigvalsh((found + found.T) / 2)
@@ -135,6 +132,43 @@ def _targets(task: Task, outputs: int, y: Tensor) -> Tensor:
     if task == "multiclass":
         return (y[:, None] == torch.arange(outputs, device=y.device)).double()
     return y.double()[:, None]
+
+
+def inverse(weight: Tensor) -> Tensor:
+    """[..., C, C] of weights, of which those of several classes add up to zero: the pseudo-inverse."""
+    if weight.shape[-1] == 1:
+        return torch.where(weight > 1e-9, 1 / weight.clamp(min=1e-9), 0.0)
+    return torch.linalg.pinv(weight, rtol=1e-5, hermitian=True)
+
+
+def freedom(weight: Tensor) -> Tensor:
+    """[...] how many slopes a weight [..., C, C] belongs to: of several classes, one less than there are."""
+    known = (weight.diagonal(dim1=-2, dim2=-1) > 1e-9).sum(-1)
+    return (known if weight.shape[-1] == 1 else (known - 1).clamp(min=0)).double()
+
+
+def spread_weight(total: Tensor, squares: Tensor) -> Tensor:
+    """By how much a variance of slopes counts: of the sum [C, C] of weights, and the sum of their squares."""
+    return (total - inverse(total) @ squares).diagonal().sum()
+
+
+def weighed(slopes: Tensor, weight: Tensor, full: bool) -> Tensor:
+    """Σ bᵀ W b over slopes [..., C, d] with weights [..., C, C]: [d, d], or [d] where columns are not looked at
+    together."""
+    heavy = weight @ slopes
+    if not full:
+        return (slopes * heavy).flatten(0, 1).sum(0)
+    return slopes.flatten(0, 1).T @ heavy.flatten(0, 1)
+
+
+def class_slopes(found: Params) -> Tensor:
+    """[C, d] over all clients, from sums in their own unit."""
+    return inverse(found["weight"]) @ found["slope"]
+
+
+def distance(slopes: Tensor) -> Tensor:
+    """[...] how far classes lie apart at most, from slopes [C, ...]: of two classes there is one slope."""
+    return slopes[0].abs() if len(slopes) == 1 else slopes.amax(0) - slopes.amin(0)
 
 
 def squared(rows: Tensor, full: bool) -> Tensor:

@@ -17,7 +17,17 @@ from torch import Tensor
 
 from perinvfl.core.tree import Params
 from perinvfl.learning.levels import merge_levels
-from perinvfl.learning.slopes import ROUNDED, SCALE, squared, unscaled
+from perinvfl.learning.slope_test import Group, SlopeTest, chance
+from perinvfl.learning.slopes import (
+    SCALE,
+    class_slopes,
+    distance,
+    freedom,
+    inverse,
+    spread_weight,
+    unscaled,
+    weighed,
+)
 
 ALPHA = 0.003  # how often nothing at all would look like this
 # The same between contexts, of columns in which the classes lie at least so many standard deviations apart: the more a
@@ -28,12 +38,11 @@ CLIENT_ALPHA = 0.05  # the same between clients, where what half of the columns 
 # looked at alone, since weak ones differ by style as well.
 LEANED_ON, LEANED_ON_BETWEEN_CLIENTS = 1.0, 1.5
 LEANED_ON_AT_ALL = 0.5  # of the colours of images
-SURE = 1e-4  # times as likely: no doubt
-REPEATED = 0.8  # of a column's variance within a class
 NEARLY = 0.8  # of the largest statistic counts as much
-SMALLEST = 0.1  # change of a slope, in standard deviations within a class, that is worth acting on
 
-MOST_STYLE = 1.5  # times chance: how far half of the cells of images may vary between clients that have one style
+# Times chance: how far half of the cells of images may vary between clients that have one style; and times as far as
+# half of them a cell must vary where clients may have several.
+MOST_STYLE, FAR_BEYOND = 1.5, 10.0
 NO_GAPS: Mapping[int, int] = MappingProxyType({})
 Source = Literal["contexts", "clients"]
 
@@ -85,7 +94,7 @@ def find_variation(sums: Params, images: bool, gaps: Mapping[int, int] = NO_GAPS
     chosen: list[int] = []
     for test in tests:
         if images:
-            away = test.directions([])
+            away = test.directions([], least=0)
             if source == "clients" and away and _lean(found, noise, away[0]) < LEANED_ON_AT_ALL:
                 away = []
         else:
@@ -132,8 +141,8 @@ def find_answer(
 def find_marks(sums: Params) -> list[int]:
     """Of columns that are cells of images, those that vary far more than half of all cells do: they bear a mark.
 
-    Between clients only where most cells do not vary at all: else clients differ by style, such as how their images are
-    rotated, and cells vary for that.
+    Between clients, where most cells vary too, clients may differ by style, such as how their images are rotated, and
+    cells vary for that: a mark varies ten times as far.
     """
     found, noise = unscaled(sums)
     if float(found["within_freedom"]) >= 1:
@@ -143,9 +152,13 @@ def find_marks(sums: Params) -> list[int]:
     marked: set[int] = set()
     for test in tests:
         test = test.tempered(torch.zeros(noise.shape[-1], dtype=torch.bool))
-        each = test.each().tolist()
-        if len(tests) > 1 or test.inflation < MOST_STYLE:
-            marked |= {place for place, statistic in enumerate(each) if test.stands_out(statistic, len(each))}
+        each, usual = test.each().tolist(), test.inflation * max(test.freedom, 1.0)
+        one_style = len(tests) > 1 or test.inflation < MOST_STYLE
+        marked |= {
+            place
+            for place, statistic in enumerate(each)
+            if test.stands_out(statistic, len(each)) and (one_style or statistic > FAR_BEYOND * usual)
+        }
     return sorted(marked)
 
 
@@ -154,42 +167,38 @@ def is_leaned_on(sums: Params) -> bool:
     return bool((_strength(*unscaled(sums)) > LEANED_ON).any())
 
 
-def _within_clients(found: Params, noise: Tensor) -> "_Test":
-    return _Test(found["within"], noise, float(found["within_freedom"]), float(found["within_weight"]), ALPHA / 2)
+def _within_clients(found: Params, noise: Tensor) -> "SlopeTest":
+    return SlopeTest(found["within"], noise, float(found["within_freedom"]), float(found["within_weight"]), ALPHA / 2)
 
 
-def _between_contexts(found: Params, noise: Tensor) -> "_Test":
+def _between_contexts(found: Params, noise: Tensor) -> "SlopeTest":
     """Contexts of the same number, over all clients."""
-    weight = found["context_weight"]  # [K, C]
-    slopes = found["context_slope"] / weight.clamp(min=1e-9)[..., None]
+    weight, common = found["context_weight"], found["context_slope"]  # [K, C, C], [K, C, d]
     total = weight.sum(0)
-    mean = found["context_slope"].sum(0) / total.clamp(min=1e-9)[:, None]
-    spread = ((slopes - mean) * weight.sqrt()[..., None]).flatten(0, 1)
-    freedom = ((weight > 1e-9).sum(0) - 1).clamp(min=0).sum()
-    counts = (total - weight.square().sum(0) / total.clamp(min=1e-9)).sum()
-    return _Test(squared(spread, noise.ndim == 2), noise, float(freedom), float(counts), ALPHA / 2)
+    slopes = inverse(weight) @ common - inverse(total) @ common.sum(0)
+    free = float(freedom(weight).sum() - freedom(total))
+    counts = float(spread_weight(total, (weight @ weight).sum(0)))
+    return SlopeTest(weighed(slopes, weight, noise.ndim == 2), noise, free, counts, ALPHA / 2)
 
 
-def _between_clients(found: Params, noise: Tensor) -> "_Test":
-    weight = found["weight"].clamp(min=1e-9)
-    common = found["slope"] / weight.sqrt()[:, None]
-    squares = found["square"] - squared(common, noise.ndim == 2)
-    freedom = float((found["clients"] - 1).clamp(min=0).sum())
-    counts = float((weight - found["weight_square"] / SCALE / weight).sum())
-    return _Test(squares, noise, freedom, counts, CLIENT_ALPHA)
+def _between_clients(found: Params, noise: Tensor) -> "SlopeTest":
+    weight = found["weight"]
+    squares = found["square"] - weighed(class_slopes(found)[None], weight[None], noise.ndim == 2)
+    free = float(found["freedom"] - freedom(weight))
+    counts = float(spread_weight(weight, found["weight_square"] / SCALE))
+    return SlopeTest(squares, noise, free, counts, CLIENT_ALPHA)
 
 
 def _lean(found: Params, noise: Tensor, direction: Tensor) -> float:
     """How far the classes lie apart along what reads a direction best, in standard deviations."""
     reads = torch.linalg.pinv(noise, hermitian=True, rtol=1e-6) @ direction
-    slopes = found["slope"] / found["weight"].clamp(min=1e-9)[:, None]
-    return float((slopes @ reads).abs().max() / (reads @ noise @ reads).clamp(min=1e-12).sqrt())
+    return float(distance(class_slopes(found) @ reads) / (reads @ noise @ reads).clamp(min=1e-12).sqrt())
 
 
 def _strength(found: Params, noise: Tensor) -> Tensor:
     """[d] how far the classes lie apart in each column, in standard deviations."""
     scale = (noise.diagonal() if noise.ndim == 2 else noise).clamp(min=1e-12).sqrt()
-    return (found["slope"] / found["weight"].clamp(min=1e-9)[:, None]).abs().amax(0) / scale
+    return distance(class_slopes(found)) / scale
 
 
 def _unless_all(variation: Variation, found: Params, noise: Tensor, images: bool) -> Variation:
@@ -203,140 +212,6 @@ def _unless_all(variation: Variation, found: Params, noise: Tensor, images: bool
     else:
         inverse = torch.linalg.pinv(glass @ noise @ glass.T, hermitian=True, rtol=1e-6)
         statistic = float((inverse @ glass @ found["square"] @ glass.T).trace())
-    if chance(statistic, left * float(found["clients"].sum())) < ALPHA:  # at some client at least
+    if chance(statistic, left * float(found["freedom"])) < ALPHA:  # at some client at least
         return variation
     return Variation(variation.source, kept=True)
-
-
-def chance(statistic: float, freedom: float) -> float:
-    """How often a chi-square of so many degrees of freedom is as large."""
-    if freedom <= 0:
-        return 1.0
-    half = torch.tensor([freedom / 2, max(statistic, 0.0) / 2], dtype=torch.float64)
-    return float(torch.special.gammaincc(half[0], half[1]))
-
-
-def _root(noise: Tensor) -> Tensor:
-    """[d, d] the Cholesky factor. Sums are sent in float32, so that of columns that say the same thing the noise may
-    have a variance a little below zero: then of a noise that is a little larger."""
-    eye = noise.trace() * torch.eye(len(noise), dtype=torch.float64)
-    root, failed = torch.linalg.cholesky_ex(noise + 1e-9 * eye)
-    return torch.linalg.cholesky(noise + 2 * ROUNDED * eye) if int(failed) else root
-
-
-class Group(NamedTuple):
-    """Columns that are tested together."""
-
-    columns: Tensor  # [d] which these are
-    alpha: float  # how often one of them would stand out by chance
-
-
-@dataclass(frozen=True)
-class _Test:
-    """Do slopes vary beyond noise? Sums of squares of slopes against the noise within a class."""
-
-    squares: Tensor  # [d, d], or [d] where columns are looked at one by one
-    noise: Tensor  # likewise
-    freedom: float
-    weight: float  # by which a variance of slopes counts in `squares`
-    alpha: float
-    inflation: float = 1.0  # of what counts as noise
-    groups: tuple[Group, ...] = ()  # to look at before the others, so that few tests need little correction
-    alone: bool = False  # and others only where there is no doubt
-
-    def tempered(self, columns: Tensor) -> "_Test":
-        """Of these columns above all, with the variation that half of the others show counted as noise."""
-        others = self.each()[~columns] if bool((~columns).any()) else self.each()
-        ratio = torch.quantile(others / max(self.freedom, 1.0), 0.5)
-        groups = (Group(columns, self.alpha),)
-        return dataclasses.replace(self, inflation=max(1.0, float(ratio)), groups=groups, alone=True)
-
-    def each(self) -> Tensor:
-        """[d] chi-square of each column."""
-        squares, noise = (part.diagonal() if part.ndim == 2 else part for part in (self.squares, self.noise))
-        return squares / noise.clamp(min=1e-12)
-
-    def size(self, statistic: float, columns: int = 1) -> float:
-        """How far slopes vary, in standard deviations within a class."""
-        return (max(statistic - columns * self.freedom, 0.0) / max(self.weight, 1e-9)) ** 0.5
-
-    def columns(self) -> tuple[list[int], list[Tensor]]:
-        """The columns that vary; or mixtures of columns, where no few columns account for it."""
-        each, d = self.each(), self.noise.shape[-1]
-        chosen: list[int] = []
-        while True:
-            rest = [j for j in range(d) if j not in chosen]
-            alone = [j for j in rest if self._stands_out(j, float(each[j]), rest)]
-            more = alone or self.together(rest)
-            if not more:
-                return chosen + self.repeats(chosen, rest), []
-            if not alone and len(more) > len(rest) / 2:
-                return [], self.directions(chosen)
-            chosen += more
-
-    def repeats(self, chosen: list[int], rest: list[int]) -> list[int]:
-        """Columns that say what the chosen ones say, such as the last level of a category."""
-        if not chosen or not rest or self.noise.ndim == 1:
-            return []
-        a, b = torch.tensor(chosen), torch.tensor(rest)
-        inverse = torch.linalg.pinv(self.noise[a][:, a], hermitian=True, rtol=1e-6)
-        explained = (self.noise[b][:, a] @ inverse * self.noise[b][:, a]).sum(1)
-        share = explained / self.noise.diagonal()[b].clamp(min=1e-12)
-        return [j for j, part in zip(rest, share.tolist(), strict=True) if part > REPEATED]
-
-    def _stands_out(self, column: int, statistic: float, among: list[int]) -> bool:
-        for columns, alpha in self.groups:
-            tests = sum(bool(columns[j]) for j in among)
-            if bool(columns[column]) and self.stands_out(statistic, tests, alpha):
-                return True
-        return self.stands_out(statistic, len(among) / (SURE if self.alone else 1.0))
-
-    def stands_out(self, statistic: float, tests: float, alpha: float | None = None) -> bool:
-        likely = chance(statistic / self.inflation, self.freedom) * tests
-        return likely < (self.alpha if alpha is None else alpha) and self.size(statistic) > SMALLEST
-
-    def together(self, rest: list[int]) -> list[int]:
-        """The fewest of these columns that vary together, where no single one does."""
-        if self.noise.ndim == 1 or not self._varies(rest):
-            return []
-        left = list(rest)
-        while len(left) > 1:
-            whole = self.joint(left)
-            losses = [(whole - self.joint([k for k in left if k != j]), j) for j in left]
-            loss, weakest = min(losses)
-            if chance(loss / self.inflation, self.freedom) < self.alpha:
-                break
-            left.remove(weakest)
-        return left
-
-    def joint(self, columns: list[int]) -> float:
-        part = torch.tensor(columns)
-        noise, squares = self.noise[part][:, part], self.squares[part][:, part]
-        return float((torch.linalg.pinv(noise, hermitian=True, rtol=1e-6) @ squares).trace())
-
-    def _varies(self, columns: list[int]) -> bool:
-        if not columns:
-            return False
-        statistic = self.joint(columns)
-        likely = chance(statistic / self.inflation, self.freedom * len(columns)) / (SURE if self.alone else 1.0)
-        return likely < self.alpha and self.size(statistic, len(columns)) > SMALLEST
-
-    def directions(self, without: list[int]) -> list[Tensor]:
-        """[d] each: mixtures of columns that vary, the strongest first, until the rest does not."""
-        d = self.noise.shape[-1]
-        basis = torch.eye(d, dtype=torch.float64)[:, [j for j in range(d) if j not in without]]
-        found = [torch.eye(d, dtype=torch.float64)[j] for j in without]
-        if self.noise.ndim == 1:
-            return found
-        while basis.shape[1] > 1:
-            noise, squares = basis.T @ self.noise @ basis, basis.T @ self.squares @ basis
-            part = dataclasses.replace(self, squares=squares, noise=noise)
-            if not part._varies(list(range(basis.shape[1]))):
-                break
-            root = _root(noise)
-            inverse = torch.linalg.inv(root)
-            vectors = torch.linalg.eigh(inverse @ squares @ inverse.T).eigenvectors
-            away = root @ vectors[:, -1]  # in coordinates of the basis
-            found.append(basis @ away / away.norm())
-            basis = basis @ torch.linalg.svd(away[None], full_matrices=True).Vh[1:].T
-        return found

@@ -1,5 +1,5 @@
-"""The border of images in the program of `recommended`, and marks on them: what they look like is summed up, and what
-the border says, or the cells that bear a mark, is read by every client."""
+"""The border of images in the program of `recommended`, and marks on them: what they look like is summed up. A mark is
+left out of what models see; what the border says, or a mark that covers much, is read by every client."""
 
 import dataclasses
 from functools import partial
@@ -13,6 +13,7 @@ from perinvfl.data.federation import Federation
 from perinvfl.data.images import AS_IT_IS
 from perinvfl.learning.border import (
     RADIUS,
+    apart,
     border_numbers,
     border_statistics,
     cell_brightness,
@@ -20,10 +21,12 @@ from perinvfl.learning.border import (
     read_border,
 )
 from perinvfl.learning.slopes import JOINT_COLUMNS, columns_of, zero_sums
-from perinvfl.learning.variation import find_marks
+from perinvfl.learning.variation import LEANED_ON, find_marks
 from perinvfl.models import Model, ModelSettings, Precision
+from perinvfl.models.lens import BESIDE_CHANNELS, evened, for_images
+from perinvfl.preparation.columns import is_evened, is_image
 from perinvfl.preparation.inferred_contexts import bare
-from perinvfl.preparation.lens import in_lens, lens_noted
+from perinvfl.preparation.lens import LENS, in_lens, lens_noted
 from perinvfl.preparation.phases import Described, Notes, Predict
 from perinvfl.preparation.summing import sums_model, sums_received
 
@@ -34,6 +37,7 @@ BORDERS = "kept", "discounted", "told"
 # The names of the notes: [1, M, targets] how likely the classes are by the border alone, or by cells that bear a mark;
 # and [1, GRID²] which cells do.
 BORDER, MARKED = "border", "marked"
+MOST_HIDDEN = GRID**2 // 4  # cells; a mark that covers more is discounted instead
 
 
 def has_border(data: Described) -> bool:
@@ -60,8 +64,8 @@ def border_view(radius: float, federation: Federation, notes: Notes) -> Federati
     data = federation.train
     numbers = torch.zeros(*data.y.shape, 1)
     if has_border(federation):
-        seen = in_lens(bare(federation), lens_noted(notes)).train.x
-        images = seen.flatten(0, 1)
+        images = in_lens(bare(federation), lens_noted(notes)).train.x.flatten(0, 1)
+        images = evened(images) if is_evened(notes) else images
         looks = border_statistics(images, max(radius, RADIUS)), cell_brightness(images)
         numbers = torch.cat(looks, 1).unflatten(0, data.y.shape)
     return dataclasses.replace(
@@ -70,16 +74,45 @@ def border_view(radius: float, federation: Federation, notes: Notes) -> Federati
 
 
 def note_border(radius: float, own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
-    if not has_border(own):
+    if not is_image(own.shape):
         return notes
-    sums, around = sums_received(border_zeros(own), predict, own.train.x[0]), border_numbers(own.shape[0])
-    marked = [] if radius else find_marks(columns_of(sums, slice(around, None)))
-    places = [around + cell for cell in marked] or list(range(around))
-    numbers, labels = border_view(radius, own, notes).train.x[0], (own.train.y[0], own.train.context[0])
-    likely = read_border(find_reading(columns_of(sums, places)), numbers[:, places], *labels, own.classes)
-    cells = torch.zeros(1, GRID**2, dtype=torch.long)
-    cells[0, marked] = 1
-    return {**notes, BORDER: likely[None].float(), MARKED: cells}
+    marked: list[int] = []
+    hidden: list[int] = []
+    if has_border(own):
+        sums, around = sums_received(border_zeros(own), predict, own.train.x[0]), border_numbers(own.shape[0])
+        cells = columns_of(sums, slice(around, None))
+        marked = [] if radius else find_marks(cells)
+        hidden = _with_neighbours(marked) if marked and apart(columns_of(cells, marked)) > LEANED_ON else []
+        if hidden and len(hidden) <= MOST_HIDDEN:
+            marked, likely = [], torch.full((own.train.y.shape[1], len(sums["weight"])), 1 / own.classes)
+        else:
+            hidden, places = [], [around + cell for cell in marked] or list(range(around))
+            numbers, labels = border_view(radius, own, notes).train.x[0], (own.train.y[0], own.train.context[0])
+            likely = read_border(find_reading(columns_of(sums, places)), numbers[:, places], *labels, own.classes)
+        notes = {**notes, BORDER: likely[None].float()}
+    bearing = torch.zeros(1, GRID**2, dtype=torch.long)
+    bearing[0, marked] = 1
+    lens = for_images(notes[LENS][0], hidden, is_evened(notes))
+    return {**notes, LENS: lens[None], MARKED: bearing}
+
+
+def _with_neighbours(cells: list[int]) -> list[int]:
+    """These cells and those that touch them: a mark reaches into cells whose mean it hardly changes."""
+    near = {
+        (row, column)
+        for cell in cells
+        for row in range(cell // GRID - 1, cell // GRID + 2)
+        for column in range(cell % GRID - 1, cell % GRID + 2)
+    }
+    return sorted(row * GRID + column for row, column in near if 0 <= row < GRID and 0 <= column < GRID)
+
+
+def what_is_hidden(notes: Notes) -> tuple[list[int], bool]:
+    """Cells that models are not shown, and whether images are brought to the same brightness."""
+    if MARKED not in notes:
+        return [], False
+    shown = notes[LENS][0, 0, -BESIDE_CHANNELS:]
+    return (shown[:-1] == 0).nonzero().flatten().tolist(), bool(shown[-1] == 0)
 
 
 def cells_marked(notes: Notes) -> list[int]:

@@ -11,6 +11,7 @@ from perinvfl.core.tree import Params
 from perinvfl.data.encoding import gap_columns
 from perinvfl.data.federation import Federation
 from perinvfl.data.images import AS_IT_IS
+from perinvfl.learning.colours import colour_numbers, colour_statistics, find_colours
 from perinvfl.learning.ranks import ranks
 from perinvfl.learning.slopes import summaries, zero_sums
 from perinvfl.learning.variation import Variation, find_variation
@@ -21,7 +22,9 @@ from perinvfl.preparation.lens import LENS
 from perinvfl.preparation.phases import Described, Notes, Predict
 from perinvfl.preparation.summing import sums_model, sums_received
 
-SEEN = "seen"  # the name of the note: [1, 2] where something varies, by its number here, and whether it was kept
+# The name of the note: [1, 3] where something varies, by its number in SOURCES; whether it was kept, as nothing else is
+# left; and whether images are to be brought to the same brightness.
+SEEN = "seen"
 SOURCES = (None, "contexts", "clients")
 MOST_DIRECTIONS = 8
 
@@ -30,20 +33,26 @@ def plain_view(federation: Federation, notes: Notes) -> Federation:
     return bare(dataclasses.replace(federation, augmentation=AS_IT_IS))
 
 
-def ranked_view(federation: Federation, notes: Notes) -> Federation:
-    """A table by the ranks of each client's values; images as they are."""
+def first_view(federation: Federation, notes: Notes) -> Federation:
+    """A table by the ranks of each client's values; images by their colours."""
     seen = plain_view(federation, notes)
-    if is_image(federation.shape):
-        return seen
     x, context = seen.train.x, seen.train.context
-    own = [ranks(rows.flatten(1), real).view(rows.shape) for rows, real in zip(x, context >= 0, strict=True)]
-    return dataclasses.replace(seen, train=seen.train._replace(x=torch.stack(own).to(x.device)))
+    if is_image(federation.shape):
+        numbers = colour_statistics(x.flatten(0, 1)).float().unflatten(0, x.shape[:2])
+    else:
+        own = [ranks(rows.flatten(1), real).view(rows.shape) for rows, real in zip(x, context >= 0, strict=True)]
+        numbers = torch.stack(own)
+    return dataclasses.replace(seen, train=seen.train._replace(x=numbers.to(x.device)))
 
 
-def _zeros(data: Described, cells: int = 0) -> dict[str, Tensor]:
-    """cells: of the second look, where the label is the side of a direction and contexts are those of the first."""
-    targets = data.outputs if data.task == "multiclass" and not cells else 1
-    return zero_sums(data.shape, targets, cells or data.contexts)
+def _first_zeros(data: Described) -> Params:
+    shape = (colour_numbers(data.shape[0]),) if is_image(data.shape) else data.shape
+    return zero_sums(shape, data.outputs if data.task == "multiclass" else 1, data.contexts)
+
+
+def _second_zeros(data: Described) -> Params:
+    """The label is the side of a direction, and contexts are those of the first look, class by class."""
+    return zero_sums(data.shape, 1, _cells(data))
 
 
 def _cells(data: Described) -> int:
@@ -51,11 +60,11 @@ def _cells(data: Described) -> int:
 
 
 def first_model(data: Described, asked: ModelSettings | Model, precision: Precision) -> Model:
-    return sums_model(partial(_zeros, data))
+    return sums_model(partial(_first_zeros, data))
 
 
 def second_model(data: Described, asked: ModelSettings | Model, precision: Precision) -> Model:
-    return sums_model(partial(_zeros, data, _cells(data)))
+    return sums_model(partial(_second_zeros, data))
 
 
 # What is found -------------------------------------------------------------------------------------------------------
@@ -67,25 +76,37 @@ def is_image(shape: tuple[int, ...]) -> bool:
 
 def note_variation(own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
     """The lens that follows from the sums, the same at every client."""
-    sums = sums_received(_zeros(own), predict, own.train.x[0])
-    found = find_variation(sums, is_image(own.shape), gap_columns(own.schema.encodings))
-    seen = torch.tensor([[SOURCES.index(found.source), int(found.kept)]])
-    return {**notes, LENS: _lens(sums, found, is_image(own.shape))[None], SEEN: seen}
+    sums, images = sums_received(_first_zeros(own), predict, own.train.x[0]), is_image(own.shape)
+    if images:
+        found, evened = find_colours(sums, own.shape[0])
+    else:
+        found, evened = find_variation(sums, False, gap_columns(own.schema.encodings)), False
+    seen = torch.tensor([[SOURCES.index(found.source), int(found.kept), int(evened)]])
+    lens = _colour_lens(found, own.shape[0]) if images else _column_lens(sums, found)
+    return {**notes, LENS: lens[None], SEEN: seen}
 
 
-def _lens(sums: Params, found: Variation, images: bool) -> Tensor:
-    """[2 + k, d]: what was found is left out. A table's columns are brought to one scale later.
+def is_evened(notes: Notes) -> bool:
+    """Whether images are to be brought to the same brightness and contrast."""
+    return bool(notes[SEEN][0, 2])
+
+
+def _colour_lens(found: Variation, channels: int) -> Tensor:
+    """[2 + k, channels]; what is left of an image is as bright as the whole was."""
+    directions = torch.tensor(found.directions, dtype=torch.float64).reshape(-1, channels)
+    scale = torch.full((channels,), (channels / (channels - len(directions))) ** 0.5, dtype=torch.float64)
+    return make_lens(scale, torch.zeros_like(scale), directions, min(MOST_DIRECTIONS, channels)).float()
+
+
+def _column_lens(sums: Params, found: Variation) -> Tensor:
+    """[2 + k, d]: what was found is left out; columns are brought to one scale later.
 
     Directions in ranks, each column over its deviation, are those in columns of deviation 1.
     """
     d = len(sums["total"])
     scale = torch.ones(d, dtype=torch.float64)
     scale[list(found.columns)] = 0
-    directions = torch.tensor(found.directions, dtype=torch.float64).reshape(-1, d)
-    if images:  # what is left of an image is as bright as the whole was
-        scale = scale * (d / (d - len(directions))) ** 0.5
-    else:
-        directions = directions * _per_deviation(sums)
+    directions = torch.tensor(found.directions, dtype=torch.float64).reshape(-1, d) * _per_deviation(sums)
     return make_lens(scale, torch.zeros_like(scale), directions, min(MOST_DIRECTIONS, d)).float()
 
 
@@ -126,12 +147,12 @@ def note_second(own: Federation, notes: Notes, client: int, predict: Predict) ->
     """A table's columns are brought to mean 0 and deviation 1. Of images: the direction in which the two sides differ,
     within a class and context, at every client alike."""
     lens = notes[LENS][0]
-    sums = sums_received(_zeros(own, _cells(own)), predict, own.train.x[0])
+    sums = sums_received(_second_zeros(own), predict, own.train.x[0])
     if not is_image(own.shape):
         return {**notes, LENS: _scaled(lens, sums)[None]}
-    if not _one_direction(lens) or not float(sums["weight"][0]) > 0:
+    if not _one_direction(lens) or not float(sums["weight"]) > 0:
         return notes
-    better = (sums["slope"] / sums["weight"].clamp(min=1e-12)[:, None])[:1]
+    better = sums["slope"] / sums["weight"].clamp(min=1e-12)
     found = make_lens(lens[0], lens[1], better.to(lens), len(lens) - 2)
     return {**notes, LENS: found[None]}
 

@@ -12,7 +12,14 @@ from perinvfl.preparation.phases import Notes
 
 VIEWS = views_of("rotations and flips")  # all there are
 MOST_COLUMNS = 100_000
-MAY_BE_TOLD = {"reference", "border", "borders_exchanged", "cells"}  # of what was found, besides what always is
+MAY_BE_TOLD = {
+    "reference",
+    "border",
+    "borders_exchanged",
+    "cells",
+    "hidden",
+    "evened",
+}  # of what was found, besides what always is
 
 
 def facts_of(notes: Notes) -> dict[str, Any]:
@@ -76,6 +83,8 @@ def _tells_shortcut(table: dict[str, Any]) -> bool:
         and found.get("borders_exchanged", True) is True
         and found.get("border", BORDERS[0]) in BORDERS
         and _are_cells(found.get("cells", []))
+        and _are_cells(found.get("hidden", []))
+        and found.get("evened", True) is True
         and isinstance(reference, dict)
         and set(reference) == {"chosen"}
         and type(reference["chosen"]) is int

@@ -30,11 +30,13 @@ from perinvfl.learning.slopes import LEAST_SAMPLES, columns_of, zero_sums
 from perinvfl.learning.training import Training
 from perinvfl.learning.variation import LEANED_ON, find_answer, is_leaned_on
 from perinvfl.models import Model, ModelSettings, Precision
+from perinvfl.models.lens import BESIDE_CHANNELS
 from perinvfl.models.symmetry import Symmetry
 from perinvfl.preparation.alignment import VIEW, best_view, in_views, views_noted
 from perinvfl.preparation.border import (
     BORDER,
     BORDERS,
+    MARKED,
     border_answers,
     border_classes,
     border_model,
@@ -44,16 +46,17 @@ from perinvfl.preparation.border import (
     has_border,
     levels,
     note_border,
+    what_is_hidden,
 )
 from perinvfl.preparation.columns import (
     SEEN,
     SOURCES,
     first_model,
+    first_view,
     is_image,
     note_second,
     note_variation,
     plain_view,
-    ranked_view,
     second_model,
     second_view,
 )
@@ -80,7 +83,7 @@ def recommended_program(algorithm: Recommended, training: Training, settings: Co
     answers = len(after) + 1
     learning = dataclasses.replace(training, rounds=rounds, at_rest="memory", compile=False)
     phases = [
-        Phase("sums", Sums(), once, ranked_view, note_variation, model=first_model),
+        Phase("sums", Sums(), once, first_view, note_variation, model=first_model),
         Phase("sums again", Sums(), once, second_view, note_second, model=second_model),
         Phase("border", Sums(), once, partial(border_view, hidden), partial(note_border, hidden), model=border_model),
         Phase(
@@ -232,7 +235,7 @@ def _note_view(align: Symmetry, own: Federation, notes: Notes, client: int, pred
 def _main_view(federation: Federation, notes: Notes) -> Federation:
     if EXCHANGED in notes:
         federation = borders_exchanged(federation)
-    seen = in_lens(in_views(federation, views_noted(notes)), lens_noted(notes))
+    seen = in_views(in_lens(federation, lens_noted(notes)), views_noted(notes))
     # Where data are scored by class and context, a rare class counts as much as a common one.
     seen = dataclasses.replace(seen, even_classes=bool(federation.groups) and federation.task == "binary")
     if federation.task == "regression":
@@ -250,7 +253,9 @@ def _main_view(federation: Federation, notes: Notes) -> Federation:
 
 def facts_found(notes: Notes) -> dict[str, Any]:
     """What may be told: where something changes its meaning, and what is left out for it."""
-    lens, (source, kept) = notes[LENS][0], notes[SEEN][0].tolist()
+    lens, (source, kept, *_) = notes[LENS][0], notes[SEEN][0].tolist()
+    hidden, evened = what_is_hidden(notes)
+    lens = lens[:, :-BESIDE_CHANNELS] if MARKED in notes else lens
     directions = [[round(value, 4) for value in row] for row in lens[2:].tolist() if any(row)]
     columns = (lens[0] == 0).nonzero().flatten().tolist() if source else []
     answers: dict[str, Any] = {"reference": {"chosen": int(notes[CHOSEN][0])}} if CHOSEN in notes else {}
@@ -259,6 +264,7 @@ def facts_found(notes: Notes) -> dict[str, Any]:
         answers |= {"cells": cells} if (cells := cells_marked(notes)) else {}
     if EXCHANGED in notes:
         answers["borders_exchanged"] = True
+    answers |= ({"hidden": hidden} if hidden else {}) | ({"evened": True} if evened else {})
     found = {"varies_between": SOURCES[source], "left_out": columns, "directions": directions, "kept": bool(kept)}
     views = views_noted(notes)
     told: dict[str, Any] = {"shortcut": {**found, **answers}} | ({"views": list(views)} if views else {})

@@ -140,6 +140,8 @@ SHORTCUT = holds({
     "border?": none_or(text),
     "borders_exchanged?": flag,
     "cells?": COUNTS,
+    "hidden?": COUNTS,
+    "evened?": flag,
 })  # fmt: skip
 FOUND: Fields = {"shortcut?": SHORTCUT, "right?": list_of(list_of(number)), "views?": COUNTS, "reference?": table}
 NOTES = holds(FOUND | {

@@ -17,6 +17,11 @@ WHO = {  # who answers, by what was done about the border
     "told": "You said that the border of the images is a shortcut, and its answers tell the label",
 }
 MARKED = f"Answers by a few cells of the images alone (on a grid of {GRID} by {GRID}: {{}}) change their meaning"
+EVENED = "All images are brought to the same brightness and contrast."
+MARK = (
+    f"A mark on the images (on a grid of {GRID} by {GRID}, within {{}}) changes its meaning by more than chance: these "
+    "cells are left out."
+)
 BORDER_KEPT = (
     "What is around the middle of the images predicts the label, equally well everywhere. If it should not count, set "
     "contexts.hide_middle."
@@ -59,10 +64,14 @@ def found_in_words(found: dict[str, Any], names: Names = Names()) -> str:
     answers = _answers(who, found.get("right", []), names)
     if answers and shortcut.get("borders_exchanged"):
         answers += " In training, images exchange their borders."
+    hidden = shortcut.get("hidden", [])
+    if hidden:
+        mark = MARK.format("; ".join(_ends([cell_name(cell) for cell in hidden])))
+        answers = f"{mark} {answers}".strip()
     if shortcut["varies_between"] is None and answers:
         return answers
     kept = BORDER_KEPT if border == "kept" else ""
-    return " ".join(filter(None, [_left_out(shortcut, names.features), answers, kept]))
+    return " ".join(filter(None, [_left_out(shortcut, names.features, bool(answers)), answers, kept]))
 
 
 def _answers(who: str, right: Sequence[Sequence[float]], names: Names) -> str:
@@ -92,22 +101,28 @@ def _called(what: str, number: int, names: Sequence[str]) -> str:
     return str(names[number]) if number < len(names) else f"{what} {number}"
 
 
-def _left_out(shortcut: dict[str, Any], features: Sequence[str]) -> str:
+def _left_out(shortcut: dict[str, Any], features: Sequence[str], discounted: bool) -> str:
     between = shortcut["varies_between"]
     if between is None:
         return f"Nothing changes its meaning beyond chance, so the data are left as they are. {CANNOT_BE_TOLD}"
+    if shortcut.get("evened") and shortcut["directions"]:
+        return f"{_mixtures(shortcut, features)} {EVENED}"
+    if shortcut.get("evened"):
+        return f"The brightness of the images changes its meaning between {between} by more than chance. {EVENED}"
     if shortcut["kept"]:
-        return (
-            f"All that predicts the label changes its meaning between {between}: nothing could be left out, and models "
-            "will rely on it."
-        )
+        found = f"Every column whose mean predicts the label changes its meaning between {between}: none was left out"
+        return f"{found}." if discounted else f"{found}, and models will rely on them."
     columns = [_name(place, features) for place in shortcut["left_out"]]
     if columns:
         verb, they = ("changes its meaning", "it is") if len(columns) == 1 else ("change their meaning", "they are")
         return f"{with_and(columns)} {verb} between {between} by more than chance: {they} left out."
-    ways = shortcut["directions"]
-    mixed = "; ".join(_mixture(way, features) for way in ways)
+    return _mixtures(shortcut, features)
+
+
+def _mixtures(shortcut: dict[str, Any], features: Sequence[str]) -> str:
+    mixed = "; ".join(_mixture(way, features) for way in shortcut["directions"])
     what = "A mixture of columns" if features else "A mixture of columns or colours"
+    between = shortcut["varies_between"]
     return f"{what} ({mixed}) changes its meaning between {between} by more than chance: it is removed from the inputs."
 
 

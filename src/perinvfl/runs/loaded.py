@@ -80,7 +80,7 @@ def open_run(place: Path, pick: Pick = EVERY) -> LoadedRun:
             f"{run.folder}: in training the clients took the views {list(before)} of their images, here it would be "
             f"{list(views)}; open the run on the machine that made it."
         )
-    given = in_lens(in_views(trial.federation(), views), lens_noted(restored.notes.get(trial.seed, {})))
+    given = in_views(in_lens(trial.federation(), lens_noted(restored.notes.get(trial.seed, {}))), views)
     # Of weights that a model began with, nothing is left to read.
     plain = build_model(dataclasses.replace(trial.model, weights=""), given.shape, given.outputs, "float32")
     simulation = restored.simulation

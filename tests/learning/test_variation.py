@@ -80,7 +80,8 @@ def test_of_several_classes_sums_are_those_of_an_analysis_of_variance() -> None:
     """Contexts and classes that only add up, against every context with classes of its own."""
     federation = planted(classes=4, rows=(60, 90, 50, 40, 70))
     sums = {name: leaf.double() / SCALE for name, leaf in sums_of(federation).items()}
-    alone, added, pooled, rows = 0.0, 0.0, 0.0, 0
+    alone, added, pooled = (torch.zeros(federation.shape[0], dtype=torch.float64) for _ in range(3))
+    rows = 0
     for x, y, context in zip(*federation.train, strict=True):
         real = context >= 0
         values, label, where = x[real].double(), y[real].long(), context[real].long()
@@ -89,9 +90,9 @@ def test_of_several_classes_sums_are_those_of_an_analysis_of_variance() -> None:
         pooled = pooled + slow_fit(values, [where])
         rows += len(values)
     noise = sums["noise"].diagonal()
-    torch.testing.assert_close(noise, torch.as_tensor(alone), rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(sums["within"].diagonal(), torch.as_tensor(added) - alone, rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(sums["square"].diagonal(), torch.as_tensor(pooled) - added, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(noise, alone, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(sums["within"].diagonal(), added - alone, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(sums["square"].diagonal(), pooled - added, rtol=1e-3, atol=1e-3)
     assert float(sums["within_freedom"]) == 5 * 3 and float(sums["freedom"]) == 5 * 3
     assert float(sums["rows"]) == rows - 5 * 2 * 4
 

@@ -8,6 +8,7 @@ from perinvfl.errors import UserError
 
 # Control characters, turns of the writing direction, and halves of characters, which no encoding has.
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+HALF = re.compile("[\ud800-\udfff]")
 
 LONGEST_NAME = 200  # characters of the name of a client, a context, a class, a column or a test case
 
@@ -67,6 +68,15 @@ def shortened(text: str, most: int = 200) -> str:
     ('label', 'xxxxxxxxxx... (1000 characters)')
     """
     return text if len(text) <= most else f"{text[: most // 2]}... ({len(text)} characters)"
+
+
+def is_whole_text(text: str) -> bool:
+    r"""Whether a text can be written to a file: halves of characters come from damaged arrays and names of folders.
+
+    >>> is_whole_text("é \N{GRINNING FACE}"), is_whole_text("caf\udce9")
+    (True, False)
+    """
+    return HALF.search(text) is None
 
 
 def listed(names: Iterable[str], most: int = 6) -> str:

@@ -21,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 from safetensors.torch import save_file
 
 from perinvfl.core import checkpoint
+from perinvfl.core.patience import within
 from perinvfl.data.benchmarks.album import read_album
 from perinvfl.data.benchmarks.sources import read_idx
 from perinvfl.errors import UserError
@@ -125,6 +126,21 @@ def test_tensors_that_share_their_numbers_are_no_bomb(tmp_path: Path) -> None:
     assert (tmp_path / "state.pt").stat().st_size < 10_000
     found = checkpoint.load(tmp_path / "state.pt")
     assert all(torch.equal(found[name], given[name]) for name in given)
+
+
+def test_containers_that_hold_each_other_again_and_again(tmp_path: Path) -> None:
+    """Sixty lists, each of which holds the one before it twice: nobody gets through 2**60 of them."""
+    content = bombs.torch_file_of_lists_in_lists()
+    (tmp_path / "state.pt").write_bytes(hashlib.sha256(content).digest() + content)
+    (tmp_path / "pictures.album").write_bytes(hashlib.sha256(content).digest() + content)
+    (tmp_path / "weights.pth").write_bytes(content)
+    for read in (
+        lambda: checkpoint.load(tmp_path / "state.pt"),
+        lambda: read_weights(tmp_path / "weights.pth", parameter_shapes(1, 1)),
+        lambda: read_album(tmp_path / "pictures.album"),
+    ):
+        with pytest.raises(UserError, match="hold each other again and again"):
+            within(60, read)
 
 
 def test_compressed_members_of_a_checkpoint(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Names that look like markup, pictures or escape sequences are shown as they are, in every table and message."""
 
 import io
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from rich.progress import TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from perinvfl.cli import call
 from perinvfl.core.naming import visible
 from perinvfl.terminal.console import PlainConsole
 from perinvfl.terminal.live import bars
@@ -106,3 +108,31 @@ label = "Ditto [/b] :smile:"
 def test_an_error_cannot_steer_a_terminal(tmp_path: Path) -> None:
     done = called("run", tmp_path / "\x1b[2Jno.toml")
     assert done.returncode == 2 and "\x1b" not in done.stderr and r"\x1b[2Jno.toml does not exist" in done.stderr
+
+
+def test_lines_of_a_run_and_rows_of_a_table_cannot_steer_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names and cells in progress lines, in what `init` guesses, and in answers, if a terminal shows them."""
+    table, file, model = tmp_path / "t.csv", tmp_path / "t.toml", tmp_path / "m.safetensors"
+    contexts, labels = ("x", "y\x1b[31m"), ("no", "yes\x9b")
+    rows = [f"{'ab'[i % 2]},{contexts[i // 2 % 2]},{labels[i // 6 % 2]},{i % 7}" for i in range(80)]
+    table.write_text("\n".join(["client\x07,context,label,age", *rows]))
+    roles = ("--client", "client\x07", "--context", "context", "--label", "label")
+    commands = [
+        ["init", str(table), "-o", str(file), *roles],
+        ["run", str(file), "--out", str(tmp_path / "runs"), "--set", "training.rounds=2", "--set", "seeds=[0]"],
+        ["export", str(tmp_path / "runs"), "--method", "fedavg", "--global", "-o", str(model)],
+    ]
+    for command in commands:
+        assert call(command) == 0
+        shown = capsys.readouterr()
+        assert not {"\x07", "\x1b", "\x9b"} & set(shown.out + shown.err), command
+    (tmp_path / "new.csv").write_text("age\n1\n2\x1b[31m\n")
+    answers = ["predict", str(model), str(tmp_path / "new.csv")]
+    assert call(answers) == 0
+    told = capsys.readouterr()
+    assert "\x9b" in told.out and "\x1b" not in told.err, "another program gets the names as they are"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert call(answers) == 0
+    assert not {"\x1b", "\x9b"} & set(capsys.readouterr().out)

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from perinvfl.cli.options import Category, Format, Missing, TextOrJson, missing_values
+from perinvfl.core.saying import hand_over
 from perinvfl.errors import UserError
 from perinvfl.terminal.console import wide_console
 
@@ -51,7 +52,7 @@ def check(
         settings = config.build(FileSettings, given, "data")
     found = survey(settings)
     if format is TextOrJson.json:
-        print(json.dumps(found, indent=2))
+        hand_over(json.dumps(found, indent=2))
     else:
         _show(wide_console(), found)
     if found["faults"]:

@@ -84,7 +84,7 @@ def chained(events: Iterable[Event]) -> bytes:
 
 def read_log(path: Path, counted: Tally | None = None) -> EventLog:
     """All whole lines of a file. counted: the lines that a checkpoint counts on, which must be there as they were."""
-    lines = path.read_bytes().split(b"\n")
+    lines = files.read_file(path).split(b"\n")
     torn = lines.pop()  # what follows the last newline: nothing, or a line that was being written
     lines += [torn] if torn else []
     log, needed = EventLog([], [], []), counted.lines if counted else 0

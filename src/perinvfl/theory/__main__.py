@@ -17,7 +17,7 @@ from perinvfl.core import config
 from perinvfl.core.extras import how_to_install
 from perinvfl.core.files import write_atomically
 from perinvfl.core.saying import say
-from perinvfl.core.toml_text import TomlError, parse_toml
+from perinvfl.core.toml_text import TomlError, read_toml
 from perinvfl.core.unpacking import parse_json
 from perinvfl.errors import UserError
 from perinvfl.theory import convergence, information, personalized, remark
@@ -34,7 +34,7 @@ THEORIES: dict[str, Theory] = {
 def read(path: Path) -> tuple[str, Any]:
     """The experiment's name and its settings."""
     try:
-        table = parse_toml(path.read_text(encoding="utf-8"))
+        table = read_toml(path)
     except (OSError, TomlError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read: {error}.") from None
     name = table.pop("experiment", None)

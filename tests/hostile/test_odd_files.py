@@ -46,6 +46,27 @@ def test_weights_that_never_come(tmp_path: Path) -> None:
             within(SECONDS, lambda name=name: read_weights(tmp_path / name, parameter_shapes(1, 1)))  # type: ignore[misc]
 
 
+def test_folders_whose_names_are_not_utf_8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Else a run would be trained to its end, and leave a record that nobody can read."""
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    rows = [f"{'ab'[i % 2]},{i // 2 % 2},{i // 4 % 2},{i % 7}" for i in range(80)]
+    (folder / "t.csv").write_text("\n".join(["client,context,label,age", *rows]))
+    (folder / "e.toml").write_text(
+        '[data]\nbenchmark = "file"\npath = "t.csv"\n[training]\nrounds = 2\n[[algorithm]]\nname = "fedavg"\n'
+    )
+    told = refusal(capsys, "run", folder / "e.toml", "--out", tmp_path / "runs")
+    assert r"caf\udce9/t.csv" in told and "No record can hold" in told and not list(tmp_path.rglob(EVENTS))
+    shutil.copy(folder / "t.csv", tmp_path / os.fsdecode(b"\xff.csv"))
+    told = refusal(capsys, "init", tmp_path / os.fsdecode(b"\xff.csv"), "--out", tmp_path / "new.toml")
+    assert "its name is not UTF-8 text" in told and not (tmp_path / "new.toml").exists()
+    out = tmp_path / os.fsdecode(b"r\xe9sultats")
+    shutil.copytree(folder, tmp_path / "plain")
+    assert call(["run", str(tmp_path / "plain/e.toml"), "--out", str(out)]) == 0, "where the records lie is free"
+    for command in (["table"], ["verify"], ["report", "-o", str(out / "r.html")]):
+        assert call([command[0], str(out), *command[1:]]) == 0
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished")

@@ -10,7 +10,7 @@ import typer
 
 from perinvfl.cli.options import Category, Missing, missing_values
 from perinvfl.core.config import suggest
-from perinvfl.core.naming import counted, visible
+from perinvfl.core.naming import counted, is_whole_text, visible
 from perinvfl.core.saying import say
 from perinvfl.errors import UserError
 
@@ -74,7 +74,10 @@ def init(
     for name in [*declared["categories"], *declared["missing_values"]]:
         _check_column("--category or --missing", name, cells)
     draft, faults = _draft(path, file, guesses, declared)
-    write_atomically(file, draft_text(draft).encode())
+    text = draft_text(draft)
+    if not is_whole_text(text):
+        raise UserError(f"{path}: its name is not UTF-8 text, which an experiment file must be; rename it.")
+    write_atomically(file, text.encode())
     _tell(draft, file, faults)
 
 

@@ -1,6 +1,8 @@
 """Names that look like markup, pictures or escape sequences are shown as they are, in every table and message."""
 
 import io
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from perinvfl.cli import call
 from perinvfl.core.naming import visible
 from perinvfl.terminal.console import PlainConsole
 from perinvfl.terminal.live import bars
-from tests.commands import called
+from tests.commands import called, command, environment
 
 NAMES = ("glucose [mg/dl]", "[/b]", "[bold red]x[/]", ":smile:", r"\[a]", "[link=file:///]y[/link]")
 
@@ -124,10 +126,10 @@ def test_lines_of_a_run_and_rows_of_a_table_cannot_steer_a_terminal(
         ["run", str(file), "--out", str(tmp_path / "runs"), "--set", "training.rounds=2", "--set", "seeds=[0]"],
         ["export", str(tmp_path / "runs"), "--method", "fedavg", "--global", "-o", str(model)],
     ]
-    for command in commands:
-        assert call(command) == 0
+    for line in commands:
+        assert call(line) == 0
         shown = capsys.readouterr()
-        assert not {"\x07", "\x1b", "\x9b"} & set(shown.out + shown.err), command
+        assert not {"\x07", "\x1b", "\x9b"} & set(shown.out + shown.err), line
     (tmp_path / "new.csv").write_text("age\n1\n2\x1b[31m\n")
     answers = ["predict", str(model), str(tmp_path / "new.csv")]
     assert call(answers) == 0
@@ -136,3 +138,12 @@ def test_lines_of_a_run_and_rows_of_a_table_cannot_steer_a_terminal(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     assert call(answers) == 0
     assert not {"\x1b", "\x9b"} & set(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("where", [">&-", "2>&-", "> /dev/full", "| true"])
+def test_an_output_that_nobody_takes_is_no_traceback(where: str, tmp_path: Path) -> None:
+    """Closed by the shell, full, or a pipe whose reader is gone."""
+    (tmp_path / "t.csv").write_text("client,context,label,age\n" + "a,x,0,1\nb,y,1,2\n" * 20)
+    line = shlex.join(map(str, command("data", "check", tmp_path / "t.csv", "--format", "json")))
+    done = subprocess.run(["bash", "-c", f"{line} {where}"], capture_output=True, text=True, env=environment())
+    assert "Traceback" not in done.stdout + done.stderr and "Exception" not in done.stderr, done.stderr

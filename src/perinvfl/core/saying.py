@@ -15,6 +15,6 @@ def say(text: object = "", stderr: bool = False, end: str = "\n") -> None:
 
 def hand_over(text: str, end: str = "\n") -> None:
     """For another program (CSV, JSON, a file's text): as it is, unless it is a terminal that gets it."""
-    if sys.stdout.isatty():
+    if getattr(sys.stdout, "isatty", bool)():  # there is none where the shell closed it
         text = visible(text)
     print(text, end=end, flush=True)

@@ -73,6 +73,16 @@ def plain_terminal(path: Path, text: str, tree: ast.Module) -> Iterator[Offence]
                 yield Offence(f"{named(path)}: {name}", why)
 
 
+def plain_printing(path: Path, text: str, tree: ast.Module) -> Iterator[Offence]:
+    """Only `core/saying.py` prints: elsewhere a terminal would obey the escape sequences in a name."""
+    if not named(path).startswith("src/") or named(path).endswith("core/saying.py"):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "typer.echo", "click.echo"):
+            why = f"(line {node.lineno}) shows what steers a terminal: use what core/saying.py has"
+            yield Offence(f"{named(path)}: {ast.unparse(node.func)}", why)
+
+
 def named(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
@@ -135,6 +145,7 @@ RULES = {
     "functions": long_functions,
     "private names": private_names,
     "plain terminal": plain_terminal,
+    "plain printing": plain_printing,
 }
 
 

@@ -1,6 +1,9 @@
 """Names that look like markup, pictures or escape sequences are shown as they are, in every table and message."""
 
 import io
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,10 +11,11 @@ from rich.progress import TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from perinvfl.cli import call
 from perinvfl.core.naming import visible
 from perinvfl.terminal.console import PlainConsole
 from perinvfl.terminal.live import bars
-from tests.commands import called
+from tests.commands import called, command, environment
 
 NAMES = ("glucose [mg/dl]", "[/b]", "[bold red]x[/]", ":smile:", r"\[a]", "[link=file:///]y[/link]")
 
@@ -106,3 +110,40 @@ label = "Ditto [/b] :smile:"
 def test_an_error_cannot_steer_a_terminal(tmp_path: Path) -> None:
     done = called("run", tmp_path / "\x1b[2Jno.toml")
     assert done.returncode == 2 and "\x1b" not in done.stderr and r"\x1b[2Jno.toml does not exist" in done.stderr
+
+
+def test_lines_of_a_run_and_rows_of_a_table_cannot_steer_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names and cells in progress lines, in what `init` guesses, and in answers, if a terminal shows them."""
+    table, file, model = tmp_path / "t.csv", tmp_path / "t.toml", tmp_path / "m.safetensors"
+    contexts, labels = ("x", "y\x1b[31m"), ("no", "yes\x9b")
+    rows = [f"{'ab'[i % 2]},{contexts[i // 2 % 2]},{labels[i // 6 % 2]},{i % 7}" for i in range(80)]
+    table.write_text("\n".join(["client\x07,context,label,age", *rows]))
+    roles = ("--client", "client\x07", "--context", "context", "--label", "label")
+    commands = [
+        ["init", str(table), "-o", str(file), *roles],
+        ["run", str(file), "--out", str(tmp_path / "runs"), "--set", "training.rounds=2", "--set", "seeds=[0]"],
+        ["export", str(tmp_path / "runs"), "--method", "fedavg", "--global", "-o", str(model)],
+    ]
+    for line in commands:
+        assert call(line) == 0
+        shown = capsys.readouterr()
+        assert not {"\x07", "\x1b", "\x9b"} & set(shown.out + shown.err), line
+    (tmp_path / "new.csv").write_text("age\n1\n2\x1b[31m\n")
+    answers = ["predict", str(model), str(tmp_path / "new.csv")]
+    assert call(answers) == 0
+    told = capsys.readouterr()
+    assert "\x9b" in told.out and "\x1b" not in told.err, "another program gets the names as they are"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert call(answers) == 0
+    assert not {"\x1b", "\x9b"} & set(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("where", [">&-", "2>&-", "> /dev/full", "| true"])
+def test_an_output_that_nobody_takes_is_no_traceback(where: str, tmp_path: Path) -> None:
+    """Closed by the shell, full, or a pipe whose reader is gone."""
+    (tmp_path / "t.csv").write_text("client,context,label,age\n" + "a,x,0,1\nb,y,1,2\n" * 20)
+    line = shlex.join(map(str, command("data", "check", tmp_path / "t.csv", "--format", "json")))
+    done = subprocess.run(["bash", "-c", f"{line} {where}"], capture_output=True, text=True, env=environment())
+    assert "Traceback" not in done.stdout + done.stderr and "Exception" not in done.stderr, done.stderr

@@ -229,6 +229,7 @@ ODD_ARRAYS = (
     numpy.array([2**53 + 1]),
     numpy.full((12, 2), numpy.nan), numpy.full((12, 2), numpy.inf), numpy.array(["\udcff"]), numpy.ones(12) * 1e300,
     numpy.array(["a"] * 12), numpy.array([numpy.timedelta64(1, "s")]), numpy.zeros((1,) * 30), numpy.array([-1] * 12),
+    numpy.array([0x110000, 0xD800] * 6, "<u4").view("<U1"), numpy.array([0xFFFFFFFF] * 12, "<u4").view("<U1"),
     numpy.zeros(12, "V4"), numpy.zeros(12, ">f4"), numpy.zeros(12, "f2"), numpy.zeros(12, "longdouble"),
 )  # fmt: skip
 

@@ -152,7 +152,7 @@ def _chained(events: list[Event], rng: random.Random, damaged: bool) -> bytes:
             events = [*events[:place], event, *events[place + 1 :]]
     try:
         return chained(events)
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError, RecursionError, UserError):
         return b"\n".join(lines)
 
 

@@ -42,6 +42,16 @@ def evil_torch_file(mark: Path) -> bytes:
     return buffer.getvalue()
 
 
+def torch_file_of_lists_in_lists(doublings: int = 60) -> bytes:
+    """A dictionary with a list that holds one list twice, which holds one list twice, and so on."""
+    held: list[Any] = []
+    for _ in range(doublings):
+        held = [held, held]
+    buffer = io.BytesIO()
+    torch.save({"0.weight": held}, buffer)
+    return buffer.getvalue()
+
+
 def evil_pickle(mark: Path) -> bytes:
     return pickle.dumps(Runs(mark))
 

@@ -7,6 +7,7 @@ import json
 import lzma
 import resource
 import subprocess
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from onnx import TensorProto, helper, numpy_helper
 from safetensors.torch import save_file
 
 from perinvfl.core import checkpoint
+from perinvfl.core.patience import within
 from perinvfl.data.benchmarks.album import read_album
 from perinvfl.data.benchmarks.sources import read_idx
 from perinvfl.errors import UserError
@@ -127,6 +129,21 @@ def test_tensors_that_share_their_numbers_are_no_bomb(tmp_path: Path) -> None:
     assert all(torch.equal(found[name], given[name]) for name in given)
 
 
+def test_containers_that_hold_each_other_again_and_again(tmp_path: Path) -> None:
+    """Sixty lists, each of which holds the one before it twice: nobody gets through 2**60 of them."""
+    content = bombs.torch_file_of_lists_in_lists()
+    (tmp_path / "state.pt").write_bytes(hashlib.sha256(content).digest() + content)
+    (tmp_path / "pictures.album").write_bytes(hashlib.sha256(content).digest() + content)
+    (tmp_path / "weights.pth").write_bytes(content)
+    for read in (
+        lambda: checkpoint.load(tmp_path / "state.pt"),
+        lambda: read_weights(tmp_path / "weights.pth", parameter_shapes(1, 1)),
+        lambda: read_album(tmp_path / "pictures.album"),
+    ):
+        with pytest.raises(UserError, match="hold each other again and again"):
+            within(60, read)
+
+
 def test_compressed_members_of_a_checkpoint(tmp_path: Path) -> None:
     content = checked({"a": torch.zeros(10)})[32:]
     packed = bombs.with_members(content, {"data/0": bytes(10**8)}, compressed=True)
@@ -208,7 +225,7 @@ def test_an_onnx_graph_that_would_fill_the_memory(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     made = helper.make_node("ConstantOfShape", ["size"], ["more"])
     path.write_bytes(onnx_file(made, size=[4]))
-    assert read_model(path)(torch.ones(3, 2))["prediction"].tolist() == [2, 2, 2]
+    assert read_model(path)(torch.full((3, 2), 0.5))["prediction"].tolist() == [1, 1, 1]
     path.write_bytes(onnx_file(made, size=[2**36]))
     before = peak()
     with pytest.raises(UserError, match=r"cannot be run|is damaged"):
@@ -229,6 +246,45 @@ def test_an_onnx_graph_that_may_never_end_or_names_other_files(tmp_path: Path) -
     tensor.external_data.add(key="location", value="/etc/passwd")
     path.write_bytes(proto.SerializeToString())
     with pytest.raises(UserError, match="it names other files"):
+        read_model(path)
+
+
+def test_an_onnx_graph_that_computes_for_years(tmp_path: Path) -> None:
+    """A few lines multiply large matrices again and again; in a process of its own, whose patience is short."""
+    path, table, times, side = tmp_path / "model.onnx", tmp_path / "new.csv", 1000, 3000
+    table.write_text("age,dose\n1,2\n")
+    ones = helper.make_node("ConstantOfShape", ["size"], ["m0"])
+    products = [helper.make_node("MatMul", [f"m{i}", f"m{i}"], [f"m{i + 1}"]) for i in range(times)]
+    last = helper.make_node("Identity", [f"m{times}"], ["more"])
+    path.write_bytes(onnx_file(ones, *products, last, size=[side, side]))
+    code = (
+        "import sys, perinvfl.export.readers as readers\nreaders.LONGEST_STEP = 2.0\n"
+        f"sys.argv = ['perinvfl', 'predict', {str(path)!r}, {str(table)!r}]\n"
+        "from perinvfl.cli import main\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), timeout=60)
+    check_refusal(done.returncode, done.stdout, done.stderr, "it takes longer than 2 s")
+
+
+@pytest.mark.parametrize(("answer", "wrong"), [(7, "int64"), (-1, "int64"), (1, "int32"), (0.5, "float32")])
+def test_answers_that_are_no_classes(answer: float, wrong: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    proto = onnx.load_model_from_string(
+        onnx_file(helper.make_node("Identity", ["extra"], ["more"]), extra=numpy.zeros(1, "f"))
+    )
+    kind = helper.np_dtype_to_tensor_dtype(numpy.dtype(wrong))
+    proto.graph.node[-2].attribute[0].i = kind
+    proto.graph.output[0].type.tensor_type.elem_type = kind
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(UserError, match="does not answer as its description says"):
+        read_model(path)(torch.full((3, 2), answer / 2))
+
+
+def test_half_a_character_in_a_description(tmp_path: Path) -> None:
+    described = json.loads(DESCRIBED.as_json()) | {"classes": ["\ud800", "b"]}
+    path = tmp_path / "model.safetensors"
+    save_file({"weights.w": torch.zeros(1)}, path, {"perinvfl": json.dumps(described)})
+    with pytest.raises(UserError, match="its description cannot be read"):
         read_model(path)
 
 

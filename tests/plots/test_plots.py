@@ -16,6 +16,7 @@ import pytest
 
 from perinvfl.cli import call
 from perinvfl.core.extras import how_to_install
+from perinvfl.core.naming import visible
 from perinvfl.plots import charts, figure_data, files
 from perinvfl.results.paper import CASES, TABLES
 from perinvfl.results.render import as_json
@@ -166,7 +167,17 @@ def test_a_label_cannot_end_the_script_it_stands_in(finished: Path, tmp_path: Pa
     runs = [relabelled(find_runs(finished)[0], "</script><b>bold")]
     files.write_chart(charts.make_charts(runs, "clients")["clients"], tmp_path / "odd")
     page = (tmp_path / "odd.html").read_text()
-    assert page.count("</script>") == 2 and "<\\/script><b>bold" in page
+    assert page.count("</script>") == 2 and "\\u003c/script>\\u003cb>bold" in page
+
+
+@pytest.mark.parametrize("odd", ["\x1b[31m", "\x9b", "\u202e", "\0", "\ufffe", "\uffff", "\x07"], ids=ascii)
+def test_characters_that_no_figure_may_hold_are_drawn_as_escapes(odd: str, finished: Path, tmp_path: Path) -> None:
+    """The library that draws would end the process."""
+    name = f"a{odd}b"
+    chart = charts.make_charts([relabelled(find_runs(finished)[0], name)], "learning")["learning"]
+    svg, _, page = files.write_chart(chart, tmp_path / "figure")
+    assert visible(name) in "".join(ElementTree.fromstring(svg.read_text()).itertext())
+    assert odd[0] not in svg.read_text() + page.read_text().rpartition("const spec = ")[2]
 
 
 @pytest.mark.parametrize(

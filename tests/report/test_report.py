@@ -317,6 +317,14 @@ def test_the_page_holds_plain_json(report: Path) -> None:
     assert "http://" not in text.replace("http://www.w3.org/2000/svg", "") and "https://" not in text
 
 
+def test_a_name_cannot_turn_the_text_beside_it(tmp_path: Path) -> None:
+    odd = '\n[[algorithm]]\nname = "fedavg"\nlabel = "a\\u202eb \\u001b[31m"\nlearning_rate = 0.01\n'
+    assert call(["run", str(tiny_file(tmp_path, more=odd)), "--out", str(tmp_path)]) == 0
+    assert call(["report", str(tmp_path / "tiny"), "-o", str(tmp_path / "r.html")]) == 0
+    text = (tmp_path / "r.html").read_text()
+    assert not {"\u202e", "\x1b"} & set(text) and r"a\\u202eb \\x1b[31m" in text, "as escapes, in JSON"
+
+
 def test_rare_classes_are_told_by_balanced_accuracy(browser: Browser, tmp_path: Path) -> None:
     file = tmp_path / "birds.toml"
     file.write_text(

@@ -22,6 +22,7 @@ from perinvfl.cli.run import demo, run, sweep
 from perinvfl.cli.table import table
 from perinvfl.cli.verify import verify
 from perinvfl.core.commands import guarded
+from perinvfl.core.saying import say
 from perinvfl.core.stopping import STOPPED, end_process
 
 PROGRAM = "perinvfl"
@@ -42,7 +43,7 @@ def root(
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
     if version:
-        print(perinvfl.__version__)
+        say(perinvfl.__version__)
         raise typer.Exit
 
 

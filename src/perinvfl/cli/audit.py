@@ -9,6 +9,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from perinvfl.cli.options import Category, Format, Missing, TextOrJson, missing_values
+from perinvfl.core.saying import hand_over, say
 from perinvfl.terminal.console import wide_console
 
 if TYPE_CHECKING:
@@ -55,10 +56,10 @@ def audit(
     write_atomically(numbers, text.encode())
     write_atomically(page, render_audit(found).encode())
     if format is TextOrJson.json:
-        print(text)
+        hand_over(text)
         return
     _show(found)
-    print(f"{page}\n{numbers}")
+    say(f"{page}\n{numbers}")
 
 
 def _show(found: "Audit") -> None:

@@ -8,6 +8,7 @@ import typer
 
 from perinvfl.cli.data_check import check
 from perinvfl.cli.data_partition import partition
+from perinvfl.core.saying import say
 from perinvfl.errors import UserError
 from perinvfl.runs.catalogue import read_catalogue
 
@@ -60,10 +61,10 @@ def waterbird(
         began = time.perf_counter()
         path, album = open_album(settings, seed)
         taken = time.perf_counter() - began
-        print(f"{path}: {len(album.images)} pictures, {path.stat().st_size / 2**20:.1f} MiB, {taken:.0f} s")
+        say(f"{path}: {len(album.images)} pictures, {path.stat().st_size / 2**20:.1f} MiB, {taken:.0f} s")
         first = first or (album.plan, album.images)
     for line in _summary(album.about):
-        print(line)
+        say(line)
     if preview is not None and first is not None:
         _write_sheet(*first, preview)
 
@@ -77,7 +78,7 @@ def drawn_birds(
     from perinvfl.data.benchmarks.drawn import DrawnSettings, drawn_pictures
 
     plan, images = drawn_pictures(config.build(DrawnSettings, _settings(set), "data"), seed)
-    print(f"{len(images)} pictures, {plan.train.numel()} of them to train on")
+    say(f"{len(images)} pictures, {plan.train.numel()} of them to train on")
     if preview is not None:
         _write_sheet(plan, images, preview)
 
@@ -92,7 +93,7 @@ def heart_disease(
 
     table = patients_table()
     write_atomically(out, table)
-    print(f"{out}: {len(table.splitlines()) - 1} patients of {len(HOSPITALS)} hospitals")
+    say(f"{out}: {len(table.splitlines()) - 1} patients of {len(HOSPITALS)} hospitals")
 
 
 def _settings(overrides: list[str] | None) -> dict[str, Any]:
@@ -122,4 +123,4 @@ def _write_sheet(plan: "Plan", images: "Tensor", path: Path) -> None:
     from perinvfl.plots.contact_sheet import write_sheet
 
     write_sheet(plan, images, path)
-    print(path)
+    say(path)

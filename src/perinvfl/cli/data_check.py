@@ -9,13 +9,17 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from perinvfl.cli.options import Category, Format, Missing, TextOrJson, missing_values
+from perinvfl.core.naming import shortened, with_and
+from perinvfl.core.saying import hand_over
 from perinvfl.errors import UserError
 from perinvfl.terminal.console import wide_console
 
 if TYPE_CHECKING:
     from perinvfl.data.own.files import FileSettings
 
-MOST_LINES = 40  # of faults, grouped by column, and of notes on columns
+MOST_LINES = 40  # of faults, grouped by column, of notes on columns, and of a table
+LONGEST_LINE = 2000  # characters
+MOST_HEADS = 12  # contexts, or classes, beside each other in a table
 
 
 def check(
@@ -51,7 +55,7 @@ def check(
         settings = config.build(FileSettings, given, "data")
     found = survey(settings)
     if format is TextOrJson.json:
-        print(json.dumps(found, indent=2))
+        hand_over(json.dumps(found, indent=2))
     else:
         _show(wide_console(), found)
     if found["faults"]:
@@ -71,25 +75,25 @@ def _of_experiment(file: Path) -> "FileSettings":
 def _show(console: Console, found: dict[str, Any]) -> None:
     from perinvfl.data.own.survey import headline
 
-    console.print(headline(found), style="bold")
+    console.print(shortened(headline(found), LONGEST_LINE), style="bold")
     if "task" in found:
         _show_tables(console, found)
-    for warning in found["warnings"]:
+    for warning in found["warnings"][:MOST_LINES]:
         _tell(console, f"note: {warning}", "yellow")
     for remark in found["remarks"][:MOST_LINES]:
         _tell(console, f"note: {remark['message']}", "yellow")
     for group in found["grouped"][:MOST_LINES]:
         _tell(console, f"wrong: {group['message']}", "red")
-    for name in ("remarks", "grouped"):
+    for name in ("warnings", "remarks", "grouped"):
         if len(found[name]) > MOST_LINES:
-            more = f"{len(found[name]) - MOST_LINES} more {'notes' if name == 'remarks' else 'faults'}"
+            more = f"{len(found[name]) - MOST_LINES} more {'faults' if name == 'grouped' else 'notes'}"
             console.print(f"... and {more}; --format json lists all.")
     if not found["faults"]:
         console.print("Nothing is wrong: these data can be trained on.", style="green")
 
 
 def _tell(console: Console, line: str, style: str) -> None:
-    console.print(line, style=style, soft_wrap=True)
+    console.print(shortened(line, LONGEST_LINE), style=style, soft_wrap=True)
 
 
 def _show_tables(console: Console, found: dict[str, Any]) -> None:
@@ -105,16 +109,21 @@ def _show_tables(console: Console, found: dict[str, Any]) -> None:
         console.print(_known_from("client", found["from_client"]))
     if found["relations"]:
         console.print(_relations_table(found))
+    lists = (("clients", found["clients"], MOST_LINES), ("contexts", found["contexts"], MOST_HEADS),
+             ("classes", classes, MOST_HEADS), ("columns", found["relations"], MOST_LINES))  # fmt: skip
+    more = [f"{len(names) - most} more {what}" for what, names, most in lists if len(names) > most]
+    if more:
+        console.print(f"Not all is shown: there are {with_and(more)}; --format json lists all.")
 
 
 def _clients_table(found: dict[str, Any], classes: list[str]) -> RichTable:
     shown = RichTable(title="Clients", title_justify="left", expand=False)
-    contexts = found["contexts"] if len(found["contexts"]) > 1 else []
+    contexts = found["contexts"][:MOST_HEADS] if len(found["contexts"]) > 1 else []
     alone = ["label from context alone"] if contexts else []
     heads = ["client", "rows", *(context["name"] for context in contexts), *_label_heads(classes), *alone]
     for number, head in enumerate(heads):
         shown.add_column(head, justify="right" if number else "left")
-    for client in found["clients"]:
+    for client in found["clients"][:MOST_LINES]:
         counts = [str(client["contexts"].get(context["name"], 0)) for context in contexts]
         known = [_known(client["from_context"])] if contexts else []
         shown.add_row(client["name"], str(client["rows"]), *counts, *_label_cells(client), *known)
@@ -125,7 +134,7 @@ def _contexts_table(found: dict[str, Any], classes: list[str]) -> RichTable:
     shown = RichTable(title="Contexts", title_justify="left", expand=False)
     for number, head in enumerate(["context", "rows", "used to", *_label_heads(classes)]):
         shown.add_column(head, justify="right" if number else "left")
-    for context in found["contexts"]:
+    for context in found["contexts"][:MOST_LINES]:
         use = "test" if context["held_out"] else "train"
         shown.add_row(context["name"], str(context["rows"]), use, *_label_cells(context))
     return shown
@@ -135,10 +144,10 @@ def _relations_table(found: dict[str, Any]) -> RichTable:
     named = ["class"] if found["task"] == "multiclass" else []  # the one most correlated with a column
     title = f"Correlation with the {'class' if named else 'label'} by context, largest change first"
     shown = RichTable(title=title, title_justify="left", expand=False)
-    for number, head in enumerate(["column", *named, *(c["name"] for c in found["contexts"]), "change"]):
+    for number, head in enumerate(["column", *named, *(c["name"] for c in found["contexts"][:MOST_HEADS]), "change"]):
         shown.add_column(head, justify="right" if number else "left")
-    for relation in found["relations"]:
-        values = [f"{value:+.2f}" for value in relation["by_context"].values()]
+    for relation in found["relations"][:MOST_LINES]:
+        values = [f"{value:+.2f}" for value in list(relation["by_context"].values())[:MOST_HEADS]]
         shown.add_row(
             relation["column"], *(relation.get(head, "") for head in named), *values, f"{relation['change']:.2f}"
         )
@@ -146,14 +155,14 @@ def _relations_table(found: dict[str, Any]) -> RichTable:
 
 
 def _label_heads(classes: list[str]) -> list[str]:
-    return classes if classes else ["mean label", "deviation"]
+    return classes[:MOST_HEADS] if classes else ["mean label", "deviation"]
 
 
 def _label_cells(part: dict[str, Any]) -> list[str]:
     if "mean" in part:
         return [f"{part['mean']:.4g}", f"{part['deviation']:.4g}"]
     total = max(sum(part["classes"].values()), 1)
-    return [f"{count} ({100 * count / total:.0f} %)" for count in part["classes"].values()]
+    return [f"{count} ({100 * count / total:.0f} %)" for count in list(part["classes"].values())[:MOST_HEADS]]
 
 
 def _known(score: dict[str, float]) -> str:

@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from perinvfl.core.saying import say
 from perinvfl.errors import UserError
 from perinvfl.terminal.console import wide_console
 
@@ -43,7 +44,7 @@ def partition(
 
         stem = out.with_suffix("") if out.suffix in (".svg", ".png", ".html") else out
         for path in write_chart(partition_chart(federation), stem):
-            print(path)
+            say(path)
 
 
 def _federation(source: str, overrides: list[str], seed: int) -> "Federation":

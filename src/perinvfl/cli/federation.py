@@ -12,6 +12,7 @@ from rich.table import Table as RichTable
 
 from perinvfl.cli.options import Set
 from perinvfl.core.extras import how_to_install
+from perinvfl.core.saying import say
 from perinvfl.core.stopping import on_stop
 from perinvfl.errors import UserError
 from perinvfl.results.table import make_table
@@ -48,17 +49,17 @@ def init(
 
     names = [site.strip() for site in sites.split(",") if site.strip()]
     layout.make_federation(folder, names, host, port)
-    print(f"Wrote {folder}. It holds everybody's keys: give each machine its own part, then keep the rest offline.\n")
-    print(f"The server ({host[0]}, port {port} open to the sites):")
-    print(f"  copy {folder}/server there, then")
-    print("  perinvfl federation up server\n")
+    say(f"Wrote {folder}. It holds everybody's keys: give each machine its own part, then keep the rest offline.\n")
+    say(f"The server ({host[0]}, port {port} open to the sites):")
+    say(f"  copy {folder}/server there, then")
+    say("  perinvfl federation up server\n")
     for name in names:
-        print(f"Site {name}:")
-        print(f"  copy {folder}/site-{name} there and nowhere else, then")
-        print(f"  perinvfl federation join site-{name} --data my.npz\n")
-    print("Back on the server, once the sites have joined:")
-    print("  perinvfl federation status server")
-    print("  perinvfl federation run server experiment.toml")
+        say(f"Site {name}:")
+        say(f"  copy {folder}/site-{name} there and nowhere else, then")
+        say(f"  perinvfl federation join site-{name} --data my.npz\n")
+    say("Back on the server, once the sites have joined:")
+    say("  perinvfl federation status server")
+    say("  perinvfl federation run server experiment.toml")
 
 
 @app.command()
@@ -72,7 +73,7 @@ def up(
     server = layout.open_server(folder)
     _silence_flower()
     line = f"The server listens on {bind}:{server.port} for {', '.join(server.sites)}. Ctrl-C stops it."
-    number = server_process.serve(server, bind, server.port, started=lambda: print(line, flush=True))
+    number = server_process.serve(server, bind, server.port, started=lambda: say(line))
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     signal.signal(number, signal.SIG_DFL)  # ended by it, as whoever sent it expects
@@ -117,7 +118,7 @@ def join(
     given = {"data": data, "code": code}
     config = {name: str(path.resolve()) for name, path in given.items() if path is not None}
     config["allow"] = ",".join(site.allow)
-    taking_part = site_process.Node(site, config, client_app.answer, lambda line: print(line, flush=True), poll)
+    taking_part = site_process.Node(site, config, client_app.answer, say, poll)
 
     on_stop(lambda number: taking_part.stopping.set())
     taking_part.serve()
@@ -165,7 +166,7 @@ def local(
     divided by its clients. Trains, shows the table, and ends every process it started."""
     from perinvfl.flower.local_deployment import deploy_here
 
-    code = deploy_here(file, set or [], out.absolute(), lambda line: print(line, flush=True))
+    code = deploy_here(file, set or [], out.absolute(), say)
     if code:
         raise typer.Exit(code)
 
@@ -210,7 +211,7 @@ def _train_at_sites(
     connection = run_process.connect(server)
     by_key = {server.public_key(site): client for client, site in enumerate(server.sites)}
     live = LiveDeployment(console)
-    progress: Progress = live if console.is_terminal else Lines(lambda line: print(line, flush=True))
+    progress: Progress = live if console.is_terminal else Lines(say)
     with run_process.running(connection, settings.server_patience, progress.server_away) as grid, live:
 
         def whereabouts() -> dict[int, int]:

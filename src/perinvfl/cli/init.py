@@ -10,7 +10,8 @@ import typer
 
 from perinvfl.cli.options import Category, Missing, missing_values
 from perinvfl.core.config import suggest
-from perinvfl.core.naming import counted
+from perinvfl.core.naming import counted, is_whole_text, visible
+from perinvfl.core.saying import say
 from perinvfl.errors import UserError
 
 if TYPE_CHECKING:
@@ -68,12 +69,15 @@ def init(
             none = "" if role == "label" else f', or --{role} "" if all rows are of one'
             raise UserError(f"{path}: {guess.why}; say with --{role} which column is the {role}{none}.")
     for role, guess in guesses.items():
-        print(f"{role + ':':<9}{guess.column or 'none'} ({guess.why})")
+        say(f"{role + ':':<9}{guess.column or 'none'} ({guess.why})")
     declared = {"categories": category or [], "missing_values": missing_values(missing)}
     for name in [*declared["categories"], *declared["missing_values"]]:
         _check_column("--category or --missing", name, cells)
     draft, faults = _draft(path, file, guesses, declared)
-    write_atomically(file, draft_text(draft).encode())
+    text = draft_text(draft)
+    if not is_whole_text(text):
+        raise UserError(f"{path}: its name is not UTF-8 text, which an experiment file must be; rename it.")
+    write_atomically(file, text.encode())
     _tell(draft, file, faults)
 
 
@@ -93,16 +97,17 @@ def _ask(role: str, guess: "Guess", cells: "Cells") -> "Guess":
     """Until the answer is a column."""
     from perinvfl.data.own.guess import Guess
 
-    typer.echo(f"Columns: {', '.join(cells.header)}" if role == "label" else f"Guessed: {guess.why}.")
+    say(f"Columns: {', '.join(cells.header)}" if role == "label" else f"Guessed: {guess.why}.")
     while True:
-        answer = typer.prompt(QUESTIONS[role], default=guess.column or NONE)
+        default = guess.column or NONE
+        answer = typer.prompt(f"{QUESTIONS[role]} [{visible(default)}]", default=default, show_default=False)
         if answer == guess.column:
             return guess
         if answer == NONE and role != "label":
             return Guess("", "as answered")
         if answer in cells.header:
             return Guess(answer, "as answered")
-        typer.echo(f'There is no column "{answer}"{suggest(answer, cells.header)}')
+        say(f'There is no column "{answer}"{suggest(answer, cells.header)}')
 
 
 def _draft(path: Path, file: Path, guesses: "dict[str, Guess]", declared: dict[str, Any]) -> "tuple[Draft, int]":
@@ -157,15 +162,15 @@ def _held_out(found: dict[str, Any]) -> tuple[str, str]:
 
 
 def _tell(draft: "Draft", file: Path, faults: int) -> None:
-    print(f"{'held out:':<9} {draft.held_out or 'none'} ({draft.why_held_out})")
+    say(f"{'held out:':<9} {draft.held_out or 'none'} ({draft.why_held_out})")
     for column, why in draft.ignore.items():
-        print(f"left out: {column} ({why})")
-    print(f"Wrote {file}: {draft.rows} rows, {counted(draft.clients, 'client')}, {draft.task}.")
+        say(f"left out: {column} ({why})")
+    say(f"Wrote {file}: {draft.rows} rows, {counted(draft.clients, 'client')}, {draft.task}.")
     name = shlex.quote(str(file))
     if faults:
-        print(f"{counted(faults, 'thing')} in the data must be put right before it can run.")
-        print(f"Next: perinvfl data check --file {name}")
+        say(f"{counted(faults, 'thing')} in the data must be put right before it can run.")
+        say(f"Next: perinvfl data check --file {name}")
         return
     if draft.remarks:
-        print(f"{counted(len(draft.remarks), 'remark')} on columns in the file; all: perinvfl data check --file {name}")
-    print(f"Next: perinvfl run {name}")
+        say(f"{counted(len(draft.remarks), 'remark')} on columns in the file; all: perinvfl data check --file {name}")
+    say(f"Next: perinvfl run {name}")

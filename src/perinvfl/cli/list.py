@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from perinvfl.core.saying import hand_over
 from perinvfl.errors import UserError
 from perinvfl.results.finished import published_names
 from perinvfl.runs.catalogue import Entry, Setting, read_catalogue
@@ -109,7 +110,7 @@ def _show_one(console: Console, name: str) -> None:
         console.print(f"preset {name}: {preset_line(name)}", style="bold")
         console.print(preset_file(name).read_text(encoding="utf-8").partition("\n")[2])
     if name == DEMO:
-        print(demo_file().read_text(encoding="utf-8"), end="")
+        hand_over(demo_file().read_text(encoding="utf-8"), end="")
     for setting, owners in _owners(name):
         _show_settings(console, f"setting of {', '.join(owners)}", (setting,))
 

@@ -1,7 +1,6 @@
 """`perinvfl export`, `predict` and `diagnose`: commands about the models of finished runs."""
 
 import json
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,7 @@ import typer
 
 from perinvfl.cli.options import Format, Method, Seed, TextOrJson, pick_of
 from perinvfl.core.naming import find_client
+from perinvfl.core.saying import hand_over, say
 from perinvfl.errors import UserError
 from perinvfl.terminal.console import wide_console
 from perinvfl.terminal.tables import show_diagnosis
@@ -62,8 +62,8 @@ def export(
     write_model(module, described, form, path)
     card = path.with_name(path.name + ".md")
     write_atomically(card, model_card(opened, described, which, path).encode())
-    print(path)
-    print(card)
+    say(path)
+    say(card)
 
 
 def predict(
@@ -104,12 +104,12 @@ def predict(
     inputs = read_input(input, predictor.description, id)
     found = answer(predictor, usable_part(inputs, input))
     if out is None:
-        print(as_csv(found, predictor.description, inputs), end="")
+        hand_over(as_csv(found, predictor.description, inputs), end="")
     else:
         write_answers(found, predictor.description, out, inputs)
-        print(out)
+        say(out)
     for line in unusable_in_words(inputs):
-        print(line, file=sys.stderr)
+        say(line, stderr=True)
 
 
 def diagnose(run: RunFolder, format: Format = TextOrJson.text, method: Method = None, seed: Seed = None) -> None:
@@ -119,7 +119,7 @@ def diagnose(run: RunFolder, format: Format = TextOrJson.text, method: Method = 
 
     found = look(single_run(run, pick_of(method, seed)).folder)
     if format is TextOrJson.json:
-        print(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
+        hand_over(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
     else:
         show_diagnosis(wide_console(), found)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perinvfl.cli.options import Method, Rule, Seed, pick_of
+from perinvfl.core.saying import say
 from perinvfl.errors import UserError
 from perinvfl.results.finished import check_has_records
 from perinvfl.results.search_records import default_rule, published_folders, read_published
@@ -47,7 +48,7 @@ def plot(
     beside = folder if folder.is_dir() else folder.parent
     for stem, chart in _charts(folder, kind.value, rule, pick_of(method, seed)).items():
         for path in write_chart(chart, (out or beside / "figures") / stem):
-            print(path)
+            say(path)
 
 
 def _charts(folder: Path, kind: str, rule: str, pick: Pick) -> dict[str, "alt.TopLevelMixin"]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from perinvfl.cli.options import ProgressOptions
+from perinvfl.core.saying import hand_over, say
 from perinvfl.results.render import as_json
 from perinvfl.results.table import make_table
 from perinvfl.runs.progress import Lines, Progress, Several
@@ -29,19 +30,15 @@ def showing_progress(
         if options.quiet:
             yield Several(tracking)
         elif options.json:
-            yield Several([JsonLines(out, print_line), *tracking])
+            yield Several([JsonLines(out, hand_over), *tracking])
         elif console.is_terminal:
             with Live(console, [trial.training.rounds for trial in experiment.trials]) as live:
                 yield Several([live, *tracking])
         else:
-            yield Several([Lines(print_line), *tracking])
+            yield Several([Lines(say), *tracking])
 
 
 def print_json_table(runs: list[Run], out: Path, **more: object) -> None:
     """The last of the JSON lines."""
     done = {"event": "done", "records": str(out), "table": as_json(make_table(runs)), **more}
-    print_line(json.dumps(done, ensure_ascii=False, separators=(",", ":")))
-
-
-def print_line(line: str) -> None:
-    print(line, flush=True)
+    hand_over(json.dumps(done, ensure_ascii=False, separators=(",", ":")))

@@ -1,6 +1,5 @@
 """`perinvfl report`: one offline page about runs."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TimeElap
 from rich.progress import Progress as RichProgress
 
 from perinvfl.cli.options import Method, Seed, pick_of
+from perinvfl.core.saying import say
 from perinvfl.terminal.console import PlainColumn, wide_console
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def report(
     with _showing_diagnoses() as begin:
         page = gather(places, diagnose, pick_of(method, seed), begin)
     write_atomically(out, render_page(page).encode())
-    print(out)
+    say(out)
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def _showing_diagnoses() -> "Iterator[Begin]":
     """Which run is being diagnosed: a line that changes in a terminal, lines in a log, both on stderr."""
     console = wide_console(stderr=True)
     if not console.is_terminal:
-        yield lambda name, number, runs: print(f"diagnosing {name} ({number} of {runs})", file=sys.stderr, flush=True)
+        yield lambda name, number, runs: say(f"diagnosing {name} ({number} of {runs})", stderr=True)
         return
     columns = (
         SpinnerColumn(),

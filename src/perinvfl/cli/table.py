@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from perinvfl.cli.options import NO_RULE, Method, Seed, pick_of
+from perinvfl.core.saying import hand_over
 from perinvfl.errors import UserError
 from perinvfl.results.finished import published_names, read_finished
 from perinvfl.results.packed import packed_files
@@ -144,14 +145,14 @@ def _packed(files: dict[str, Path], pick: Pick, score: str) -> list[Table]:
 def _show(tables: list[Table], format: FileFormat | None) -> None:
     """One below the other; as JSON, a list where there are several."""
     if format is FileFormat.json and len(tables) > 1:
-        print(json.dumps([as_json(made) for made in tables], indent=2, ensure_ascii=False))
+        hand_over(json.dumps([as_json(made) for made in tables], indent=2, ensure_ascii=False))
         return
     for number, made in enumerate(tables):
         if format is None:
             show_table(wide_console(), made)
         else:
             title = f"{made.title}\n\n" if len(tables) > 1 else ""
-            print("\n" * bool(number) + title + render(made, format.value))
+            hand_over("\n" * bool(number) + title + render(made, format.value))
 
 
 def _refuse(place: Path, given: dict[str, object]) -> None:
@@ -163,11 +164,11 @@ def _refuse(place: Path, given: dict[str, object]) -> None:
 
 def _show_search(ranking: Ranking, format: FileFormat | None) -> None:
     if format is FileFormat.json:
-        print(json.dumps(ranking_json(ranking), indent=2, ensure_ascii=False))
+        hand_over(json.dumps(ranking_json(ranking), indent=2, ensure_ascii=False))
     elif format is None:
         show_text(wide_console(), ranking_text(ranking))
     else:
-        print(render_text(ranking_text(ranking), format.value))
+        hand_over(render_text(ranking_text(ranking), format.value))
 
 
 def table_of(runs: list[Run], score: str) -> Table:
@@ -184,10 +185,10 @@ def table_of(runs: list[Run], score: str) -> Table:
 
 def _show_worlds(records: WorldRecords, format: FileFormat | None, full: bool) -> None:
     if format is FileFormat.json:
-        print(json.dumps(worlds_json(records), indent=2, ensure_ascii=False))
+        hand_over(json.dumps(worlds_json(records), indent=2, ensure_ascii=False))
         return
     text = full_text(records) if full else summary_text(records)
     if format is None:
         show_text(wide_console(), text, BOUND)
     else:
-        print(render_text(text, format.value))
+        hand_over(render_text(text, format.value))

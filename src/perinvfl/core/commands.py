@@ -1,10 +1,9 @@
 """What every command does: its mistakes in one sentence, Ctrl-C without a traceback."""
 
-import sys
 import warnings
 from collections.abc import Callable
 
-from perinvfl.core.naming import visible
+from perinvfl.core.saying import say
 from perinvfl.core.stopping import STOPPED
 from perinvfl.errors import UserError
 
@@ -16,19 +15,19 @@ def guarded(work: Callable[[], int], resume: str = "") -> int:
     """
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *where: print(f"note: {visible(str(message))}", file=sys.stderr)
+            warnings.showwarning = lambda message, *where: say(f"note: {message}", stderr=True)
             return work()
     except UserError as error:
-        print(f"error: {visible(str(error))}", file=sys.stderr)
+        say(f"error: {error}", stderr=True)
         return 2
     except OSError as error:
         named = f"{error.filename}: " if error.filename else ""
-        print(f"error: {visible(named)}{error.strerror or error}.", file=sys.stderr)
+        say(f"error: {named}{error.strerror or error}.", stderr=True)
         return 2
     except MemoryError:
-        print("error: There is not enough memory for this; smaller data or a smaller model may fit.", file=sys.stderr)
+        say("error: There is not enough memory for this; smaller data or a smaller model may fit.", stderr=True)
         return 2
     except KeyboardInterrupt:
         how = f" The same command resumes from the last checkpoint:\n{resume}" if resume else ""
-        print(f"\nStopped.{how}", file=sys.stderr)
+        say(f"\nStopped.{how}", stderr=True)
         return STOPPED

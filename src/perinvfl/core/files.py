@@ -7,6 +7,7 @@ written, renamed or removed before is lost or torn where the power fails. Locks 
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -99,6 +100,17 @@ def is_there(path: Path) -> bool:
         return path.exists()
     except (OSError, ValueError):
         return False
+
+
+def read_file(path: Path) -> bytes:
+    """The content of a file. A pipe or a device, which may never end, is an OSError, as what cannot be read is."""
+    check_is_file(path)
+    return path.read_bytes()
+
+
+def check_is_file(path: Path) -> None:
+    if not stat.S_ISREG(os.stat(path).st_mode) and not path.is_dir():
+        raise OSError(errno.EINVAL, "It is a pipe or a device, no file", str(path))
 
 
 @contextmanager

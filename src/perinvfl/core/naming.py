@@ -6,8 +6,12 @@ from typing import Any
 
 from perinvfl.errors import UserError
 
-# Control characters, turns of the writing direction, and halves of characters, which no encoding has.
-STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# Control characters, turns of the writing direction, and what no encoding or no SVG file has: halves of characters,
+# and two that are none.
+STEERING = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+HALF = re.compile("[\ud800-\udfff]")
 
 LONGEST_NAME = 200  # characters of the name of a client, a context, a class, a column or a test case
 
@@ -61,12 +65,34 @@ def visible(text: str) -> str:
     return STEERING.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode("ascii"), text)
 
 
+def all_visible(value: Any) -> Any:
+    """Plain values with every text in them as `visible` makes it.
+
+    >>> all_visible({"names": ["a", "b\\x1b"], "at": 3})
+    {'names': ['a', 'b\\\\x1b'], 'at': 3}
+    """
+    if isinstance(value, dict):
+        return {all_visible(key): all_visible(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [all_visible(part) for part in value]
+    return visible(value) if isinstance(value, str) else value
+
+
 def shortened(text: str, most: int = 200) -> str:
     """
     >>> shortened("label"), shortened("x" * 1000, most=20)
     ('label', 'xxxxxxxxxx... (1000 characters)')
     """
     return text if len(text) <= most else f"{text[: most // 2]}... ({len(text)} characters)"
+
+
+def is_whole_text(text: str) -> bool:
+    r"""Whether a text can be written to a file: halves of characters come from damaged arrays and names of folders.
+
+    >>> is_whole_text("é \N{GRINNING FACE}"), is_whole_text("caf\udce9")
+    (True, False)
+    """
+    return HALF.search(text) is None
 
 
 def listed(names: Iterable[str], most: int = 6) -> str:

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from perinvfl.core.files import check_is_file, read_file
 from perinvfl.core.unpacking import parse_json
 from perinvfl.errors import UserError
 
@@ -29,7 +30,7 @@ def seal(content: bytes, about: About) -> bytes:
 
 def read_sealed(path: Path, what: str, remedy: str) -> tuple[About, bytes]:
     """What a file says of others, and its content; a damaged one is an error that says what to do."""
-    content = path.read_bytes()
+    content = read_file(path)
     if not content.startswith(FIRST):
         if len(content) < 32 or hashlib.sha256(content[32:]).digest() != content[:32]:
             raise UserError(f"The {what} {path} is damaged (its checksum differs); {remedy}.")
@@ -44,6 +45,7 @@ def read_sealed(path: Path, what: str, remedy: str) -> tuple[About, bytes]:
 def read_about(path: Path) -> About | None:
     """What a file says of others, without reading the rest; None where it is absent, older or damaged there."""
     try:
+        check_is_file(path)
         with open(path, "rb") as file:
             first = file.read(len(FIRST) + DIGEST + 1)
             header = file.readline(MOST_HEADER) if first.startswith(FIRST) else b""
@@ -66,6 +68,7 @@ def _parsed(header: bytes) -> About | None:
 def is_sealed(path: Path) -> bool:
     """Whether this package wrote the file, whole or damaged behind its first line."""
     try:
+        check_is_file(path)
         with open(path, "rb") as file:
             if file.read(len(FIRST)) == FIRST:
                 return True

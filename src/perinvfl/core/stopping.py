@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn
 
 STOPPED = 130  # exit code after Ctrl-C
@@ -44,8 +45,9 @@ def end_process(code: int) -> NoReturn:
     and another Ctrl-C would meet them in the middle of it."""
     if not TOLD.is_set() and code != STOPPED:
         sys.exit(code)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError):  # closed by the shell, or by who read it
+            stream.flush()
     os._exit(code)
 
 

@@ -3,7 +3,10 @@
 import json
 import re
 import tomllib
+from pathlib import Path
 from typing import Any
+
+LARGEST = 2**24  # bytes of a file
 
 
 class TomlError(ValueError):
@@ -21,6 +24,15 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise TomlError("it is nested too deeply") from None
     except ValueError as error:  # also of whole numbers with more digits than Python reads, and of dates that are none
         raise TomlError(str(error).partition(";")[0]) from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A file, with or without a byte order mark; it may be a pipe, but not one without end."""
+    with open(path, "rb") as file:
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise TomlError(f"it is larger than {LARGEST // 2**20} MiB")
+    return parse_toml(content.decode("utf-8-sig"))
 
 
 def toml_value(value: Any) -> str:

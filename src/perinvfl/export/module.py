@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from perinvfl.core import config
 from perinvfl.core.naming import shortened
 from perinvfl.core.tree import Params
+from perinvfl.core.unpacking import parse_json
 from perinvfl.data.encoding import Encoding, encode, feature_names, read_encodings
 from perinvfl.data.federation import Federation, Task
 from perinvfl.errors import UserError
@@ -55,7 +56,7 @@ class Description:
 def read_description(text: str, where: str, build: str | None = "") -> Description:
     """build: the own code that may be run; None where the file needs none to be run."""
     try:
-        fields = json.loads(text)
+        fields = parse_json(text)
         lists = {name: tuple(fields[name]) for name in ("shape", "classes", "features")}
         lens = tuple(tuple(map(float, row)) for row in fields.get("lens", ()))
         columns = read_encodings(fields.get("columns", ()))

@@ -21,7 +21,14 @@ class Predictor:
         names = answer_names(self.description.task)
         with torch.no_grad():
             answers = tuple(self.apply(x))
-        wanted = [(len(x),), (len(x), max(2, self.description.outputs))][: len(names)]
-        if [tuple(answer.shape) for answer in answers] != wanted:
+        classes = max(2, self.description.outputs)
+        wanted = [(len(x),), (len(x), classes)][: len(names)]
+        right = [tuple(answer.shape) for answer in answers] == wanted and answers[-1].is_floating_point()
+        if not right or (len(names) > 1 and not _are_classes(answers[0], classes)):
             raise UserError("The model does not answer as its description says.")
         return dict(zip(names, answers, strict=True))
+
+
+def _are_classes(prediction: Tensor, classes: int) -> bool:
+    """Whether these are numbers of classes: an ONNX file may answer anything."""
+    return prediction.dtype == torch.int64 and bool(((prediction >= 0) & (prediction < classes)).all())

@@ -2,11 +2,13 @@
 
 A PT2 archive may carry pickles and a graph that calls any Python function, so torch never opens one here: the weights
 and the description are taken from it, which are raw numbers and JSON. An ONNX file is data for a runtime; what could
-reach outside the file or run without end is refused, and the runtime's memory is bounded.
+reach outside the file or run without end is refused, and the runtime's memory and time are bounded: a small graph can
+multiply large matrices for years.
 """
 
 import functools
 import math
+import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +19,7 @@ import torch
 from torch import Tensor
 
 from perinvfl.core.memory import free_memory
+from perinvfl.core.patience import within
 from perinvfl.core.tree import Params
 from perinvfl.core.unpacking import parse_json
 from perinvfl.errors import UserError
@@ -26,6 +29,8 @@ from perinvfl.export.predictor import Predictor
 
 KEY = "perinvfl"  # under which the description lies
 FLOAT32 = 7  # the number of float32 in the weights' table of a PT2 archive
+LONGEST_STEP = 60.0  # seconds to open a graph, and to answer for one sample
+SLACK = 10.0  # times as long as one sample took, for each of many
 SUBGRAPHS = ("Loop", "Scan", "If", "SequenceMap")  # ONNX operators that run other graphs, perhaps without end
 
 
@@ -89,20 +94,38 @@ def read_onnx(path: Path, build: str = "") -> Predictor:
         _check_onnx(proto)
         props = {prop.key: prop.value for prop in proto.metadata_props}
         described = read_description(props.get(KEY, ""), str(path), None)
-        session = runtime.InferenceSession(
-            content,
-            _session_options(runtime),
-            providers=["CPUExecutionProvider"],
-            enable_fallback=0,  # it would print what it tries, on the standard output
-        )
+        options = _session_options(runtime)
+        session = within(LONGEST_STEP, lambda: _session(runtime, content, options))
+    return Predictor(described, _Bounded(path, session, answer_names(described.task)))
 
-    def apply(x: Tensor) -> tuple[Tensor, ...]:
+
+def _session(runtime: Any, content: bytes, options: Any) -> Any:
+    return runtime.InferenceSession(
+        content, options, providers=["CPUExecutionProvider"],
+        enable_fallback=0,  # it would print what it tries, on the standard output
+    )  # fmt: skip
+
+
+class _Bounded:
+    """A graph as a function that ends: one sample within a time, and many within some times what they should take."""
+
+    def __init__(self, path: Path, session: Any, names: list[str]) -> None:
+        self.path, self.session, self.names = path, session, names
+        self.pace: float | None = None  # seconds that one sample took
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
         try:
-            return tuple(torch.from_numpy(part) for part in session.run(answer_names(described.task), {"x": x.numpy()}))
+            if self.pace is None and len(x):
+                began = time.monotonic()
+                self._answers(x[:1], LONGEST_STEP)
+                self.pace = time.monotonic() - began
+            return self._answers(x, max(LONGEST_STEP, SLACK * len(x) * (self.pace or 0.0)))
         except Exception as error:  # the runtime's own errors have no common base
-            raise UserError(f"{path} cannot be run: {str(error).splitlines()[0][:300]}") from None
+            raise UserError(f"{self.path} cannot be run: {str(error).splitlines()[0][:300]}.") from None
 
-    return Predictor(described, apply)
+    def _answers(self, x: Tensor, seconds: float) -> tuple[Tensor, ...]:
+        found = within(seconds, lambda: self.session.run(self.names, {"x": x.numpy()}))
+        return tuple(torch.from_numpy(part) for part in found)
 
 
 def _check_onnx(proto: Any) -> None:
@@ -145,6 +168,8 @@ def _sound(path: Path, form: str) -> Iterator[None]:
         yield
     except UserError:
         raise
+    except TimeoutError as error:
+        raise UserError(f"{path} cannot be opened: {error}.") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or 'it is damaged'}.") from None
     except Exception as error:

@@ -5,10 +5,10 @@ the site is; a simulation numbers its nodes itself.
 """
 
 import os
-import sys
 from functools import lru_cache
 from pathlib import Path
 
+from perinvfl.core.saying import say
 from perinvfl.errors import UserError
 from perinvfl.flower import codec
 from perinvfl.flower.adapter.messages import ClientApp, Context, Message
@@ -97,7 +97,7 @@ def answer(message: Message, context: Context) -> Message:
     try:
         return app(message, context)
     except UnusableData as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)  # may quote a row, so it stays here
+        say(f"error: {error}", stderr=True)  # may quote a row, so it stays here
         return codec.failure(message, UserError("its data cannot be used; the site's own output says why"))
     except Exception as error:  # whatever a question may cause: the site itself goes on
         return codec.failure(message, error)

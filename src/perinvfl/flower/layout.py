@@ -14,7 +14,7 @@ from typing import Any
 
 from perinvfl.core.files import writing
 from perinvfl.core.naming import in_short
-from perinvfl.core.toml_text import TomlError, parse_toml
+from perinvfl.core.toml_text import TomlError, read_toml
 from perinvfl.errors import UserError
 from perinvfl.flower import credentials
 
@@ -151,7 +151,7 @@ def open_site(folder: Path, server: str | None = None, allow: Sequence[str] = ()
 
 def _read(path: Path, otherwise: str) -> dict[str, Any]:
     try:
-        return parse_toml(path.read_text(encoding="utf-8"))
+        return read_toml(path)
     except FileNotFoundError:
         raise UserError(f"{otherwise}.") from None
     except (OSError, TomlError, UnicodeDecodeError) as error:

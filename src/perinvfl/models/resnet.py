@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from perinvfl.core.files import read_file
 from perinvfl.core.plugins import in_words
 from perinvfl.core.tensor_files import load_tensors
 from perinvfl.core.tree import Params
@@ -253,7 +254,7 @@ def read_weights(path: Path, shapes: dict[str, tuple[int, ...]]) -> Params:
 
 def _read_pickle(path: Path) -> Params:
     """Files of torch before 1.6 are no archives and are refused: nothing bounds what they unpack to."""
-    return _named_tensors(load_tensors(path.read_bytes()))
+    return _named_tensors(load_tensors(read_file(path)))
 
 
 def _named_tensors(found: Any) -> Params:
@@ -271,7 +272,7 @@ def _read_safetensors(path: Path) -> Params:
         "BF16": torch.bfloat16,
         "I64": torch.int64,
     }
-    content = path.read_bytes()
+    content = read_file(path)
     (length,) = struct.unpack("<Q", content[:8])
     header = json.loads(content[8 : 8 + length])
     body = bytearray(content[8 + length :])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from perinvfl.core.extras import how_to_install
 from perinvfl.core.files import write_atomically, writing
+from perinvfl.core.naming import all_visible
 from perinvfl.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ except ModuleNotFoundError as missing:
 
 def write_chart(chart: "alt.TopLevelMixin", stem: Path) -> list[Path]:
     """Three files beside each other: SVG, PNG, and a page that stands alone."""
-    spec = chart.to_dict()
+    # The library that draws ends the process where a name holds a character that no SVG file may.
+    spec = all_visible(chart.to_dict())
     # Legends below each other; Vega knows this setting, Altair's schema does not.
     spec["config"]["legend"]["layout"] = {"bottom": {"direction": "vertical", "anchor": "start"}}
     contents = {
@@ -45,4 +47,4 @@ def _page(spec: dict[str, Any]) -> str:
     head, marker, rest = vl_convert.vegalite_to_html(empty, bundle=True).rpartition("const spec = ")
     title = escape(spec["title"]["text"])
     head = head.replace("<html>", '<html lang="en">', 1).replace("<title>Chart</title>", f"<title>{title}</title>", 1)
-    return head + marker + script.replace("</", "<\\/") + rest[rest.index(";\n") :]
+    return head + marker + script.replace("<", "\\u003c") + rest[rest.index(";\n") :]

@@ -10,6 +10,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 import perinvfl
+from perinvfl.core.naming import all_visible, visible
 
 
 def render_page(found: dict[str, Any]) -> str:
@@ -26,15 +27,24 @@ def render_page(found: dict[str, Any]) -> str:
         diagnoses=found["diagnoses"],
         style=here.joinpath("page.css").read_text(encoding="utf-8"),
         script=here.joinpath("page.js").read_text(encoding="utf-8"),
-        numbers=as_script({"sections": found["sections"]}),
+        numbers=as_script(all_visible({"sections": found["sections"]})),
     )
 
 
 def page_environment() -> jinja2.Environment:
-    """How templates are read: all that is put in is escaped, and what is not there is an error."""
-    source = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    """How templates are read: all that is put in is escaped, and what is not there is an error.
+
+    Escaped for HTML, and so that a name cannot turn the direction of what stands beside it.
+    """
+    source = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
+    )
     source.filters["code"] = as_code
     return source
+
+
+def _shown(value: Any) -> Any:
+    return Markup(visible(value)) if isinstance(value, Markup) else visible(value) if type(value) is str else value
 
 
 def as_code(text: str) -> Markup:

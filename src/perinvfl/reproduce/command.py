@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perinvfl.core.commands import guarded
+from perinvfl.core.saying import say
 from perinvfl.errors import UserError
 from perinvfl.reproduce.cluster_options import add_cluster_options, dispatcher_of
 from perinvfl.reproduce.stages import reproduce
@@ -49,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     def work() -> int:
         experiment, effort = _planned(given)
         with dispatcher_of(given) as dispatcher:
-            reproduce(experiment, given.out, effort, given.together, lambda line: print(line, flush=True), dispatcher)
+            reproduce(experiment, given.out, effort, given.together, say, dispatcher)
         return 0
 
     again = sys.argv[1:] if arguments is None else arguments

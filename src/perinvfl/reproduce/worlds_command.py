@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from perinvfl.core.commands import guarded
+from perinvfl.core.saying import say
 from perinvfl.errors import UserError
 from perinvfl.reproduce.cluster_options import add_cluster_options, dispatcher_of
 from perinvfl.reproduce.world_runs import WorldRuns
@@ -42,7 +43,7 @@ def main(arguments: list[str]) -> int:
             plan = part = reduced(part)  # what is left out is not waited for
         out = given.out or Path("build/worlds-reduced" if given.reduced else "results/worlds")
         with dispatcher_of(given, given.jobs) as dispatcher:
-            runs = WorldRuns(plan, out, dispatcher, given.together, lambda line: print(line, flush=True))
+            runs = WorldRuns(plan, out, dispatcher, given.together, say)
             if given.stage != "report":
                 runs.choose(part)
             if given.stage != "choose":

@@ -10,13 +10,14 @@ within a line, and that nobody counts on, is of a run that was killed: it is sho
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from perinvfl.core import files
-from perinvfl.core.unpacking import parse_json
+from perinvfl.core.naming import in_short, is_whole_text
+from perinvfl.core.unpacking import HALF, parse_json
 from perinvfl.errors import UserError
 from perinvfl.runs.facts import FORMAT
 
@@ -84,7 +85,7 @@ def chained(events: Iterable[Event]) -> bytes:
 
 def read_log(path: Path, counted: Tally | None = None) -> EventLog:
     """All whole lines of a file. counted: the lines that a checkpoint counts on, which must be there as they were."""
-    lines = path.read_bytes().split(b"\n")
+    lines = files.read_file(path).split(b"\n")
     torn = lines.pop()  # what follows the last newline: nothing, or a line that was being written
     lines += [torn] if torn else []
     log, needed = EventLog([], [], []), counted.lines if counted else 0
@@ -146,7 +147,26 @@ def _take(log: EventLog, line: bytes, place: Path) -> str:
 
 
 def _body(event: Event) -> bytes:
-    return json.dumps(event, separators=(",", ":")).encode()
+    """Refuses what `parse_json` would: a record that nobody can read is no record."""
+    body = json.dumps(event, separators=(",", ":")).encode()
+    if HALF.search(body):
+        for text in _texts(event):
+            if not is_whole_text(text):
+                raise UserError(
+                    f"No record can hold {in_short(text)}, in which a character is only half there; if it is a file or "
+                    "a folder, whose name is not UTF-8 text, rename it."
+                )
+    return body
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, list | tuple):
+        for part in value:
+            yield from _texts(part)
+    elif isinstance(value, str):
+        yield value
 
 
 def _line(body: bytes, tally: Tally) -> bytes:

@@ -34,7 +34,7 @@ from perinvfl.algorithms.recommended import Recommended
 from perinvfl.core import config, hyper
 from perinvfl.core.naming import in_short, shortened
 from perinvfl.core.plugins import importing_from, load
-from perinvfl.core.toml_text import TomlError, parse_toml
+from perinvfl.core.toml_text import TomlError, parse_toml, read_toml
 from perinvfl.data.registry import BENCHMARKS
 from perinvfl.errors import UserError
 from perinvfl.learning.training import Training
@@ -69,7 +69,7 @@ def read_data_settings(path: Path, overrides: list[str] | None = None) -> tuple[
 def read_table(path: Path, overrides: list[str] | None = None) -> dict[str, Any]:
     """What a file says once the overrides have replaced some of it, not checked yet."""
     try:
-        table = parse_toml(path.read_text(encoding="utf-8"))
+        table = read_toml(path)
     except FileNotFoundError:
         raise UserError(
             f"{path} does not exist; give an experiment file. `perinvfl init DATA.csv` writes one, and "

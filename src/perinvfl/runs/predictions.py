@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perinvfl.core.files import write_atomically
+from perinvfl.core.files import read_file, write_atomically
 from perinvfl.core.sealed import digest
 from perinvfl.core.unpacking import gunzip, parse_json
 from perinvfl.errors import UserError
@@ -90,7 +90,7 @@ def read_predictions(run: Run) -> Predictions | None:
     path = run.folder / PREDICTIONS
     if not path.exists():
         return None
-    content = path.read_bytes()
+    content = read_file(path)
     expected = run.events[-1].get("predictions")
     if expected not in (None, digest(content)):
         raise UserError(f"{path} is damaged (its checksum differs); delete the run's folder and run again.")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perinvfl.core.saying import say
 from perinvfl.runs.event_log import Event
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ class Stand:
 class Lines(Progress):
     """One line per event, for logs and where there is no terminal."""
 
-    def __init__(self, say: Callable[[str], None] = print) -> None:
+    def __init__(self, say: Callable[[str], None] = say) -> None:
         self.say = say
         self.stands: dict[str, Stand] = {}  # by name: several batches may be at work at once
         self.waited_for: tuple[str, ...] = ()  # said already

@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from perinvfl.core.files import write_atomically
+from perinvfl.core.files import read_file, write_atomically
 from perinvfl.core.sealed import is_sealed, read_about
 from perinvfl.core.unpacking import gunzip, parse_json, unxz
 from perinvfl.errors import UserError
@@ -277,7 +277,7 @@ def _left_by_a_run(folder: Path) -> bool:
     )
     for name, keys, unpack in marks:
         with suppress(OSError, ValueError, AttributeError):
-            if keys <= parse_json(unpack((folder / name).read_bytes())).keys():
+            if keys <= parse_json(unpack(read_file(folder / name))).keys():
                 return True
     return False
 

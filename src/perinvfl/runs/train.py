@@ -66,7 +66,8 @@ def _begun_together(experiment: Experiment, waiting: list[Trial], out: Path) -> 
 def _members(path: Path) -> list[str]:
     try:
         ids = json.loads(path.read_bytes())
-        whole = run_id({"trials": ids}) == path.stem  # as the group is called
+        named = isinstance(ids, list) and all(isinstance(id, str) for id in ids)
+        whole = named and run_id({"trials": ids}) == path.stem  # as the group is called
     except (ValueError, RecursionError):
         whole = False
     if not whole:

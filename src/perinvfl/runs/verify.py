@@ -3,13 +3,15 @@
 Reads everything and changes nothing. Does not import torch.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from perinvfl.core.files import read_file
 from perinvfl.core.sealed import read_sealed
+from perinvfl.core.unpacking import parse_json
 from perinvfl.errors import UserError
-from perinvfl.runs.event_log import CHECKED_FROM, format_of
+from perinvfl.runs.event_log import CHECKED_FROM, FINISHED, format_of, read_log
 from perinvfl.runs.predictions import read_predictions
 from perinvfl.runs.records import (
     CHECKPOINTS,
@@ -61,6 +63,8 @@ def _folder(folder: Path) -> Finding | None:
         parts = [f"{len(run.events)} lines", *_beside(run)]
     except UserError as error:
         return Finding(folder, "damaged", str(error))
+    except OSError as error:
+        return Finding(folder, "damaged", f"{error.filename} cannot be read: {error.strerror}.")
     ended = "finished" if run.finished else "pruned" if run.pruned is not None else "not finished"
     state = "diverged" if run.broken is not None else ended
     if format_of(run.start) < CHECKED_FROM:
@@ -71,6 +75,8 @@ def _folder(folder: Path) -> Finding | None:
 def _beside(run: Run) -> list[str]:
     """The other files of a run that are there, each read to its end."""
     there = []
+    if format_of(run.start) >= CHECKED_FROM and (run.folder / FINISHED).exists():
+        _check_end(run.folder)
     for name in CHECKPOINTS:
         if (run.folder / name).exists():
             read_sealed(run.folder / name, "checkpoint", "restore it from a copy, or delete it to train the run again")
@@ -80,3 +86,17 @@ def _beside(run: Run) -> list[str]:
     elif "predictions" in run.events[-1]:
         raise UserError(f"{run.folder / PREDICTIONS} is missing, and the record says that it was written.")
     return there
+
+
+def _check_end(folder: Path) -> None:
+    """Of a run that ended, `finished.json` says with which line: that one is the last, and nothing follows it."""
+    log = read_log(folder / EVENTS)
+    try:
+        said = parse_json(read_file(folder / FINISHED))
+    except ValueError:
+        said = None
+    if said != asdict(log.tallies[-1]):
+        raise UserError(
+            f"{folder / FINISHED} does not fit the last line of {EVENTS}: one of the two was changed. The results can "
+            "still be read; restore both from a copy, or delete the folder and give the command that made it again."
+        )

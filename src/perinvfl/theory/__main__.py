@@ -16,7 +16,8 @@ from typing import Any
 from perinvfl.core import config
 from perinvfl.core.extras import how_to_install
 from perinvfl.core.files import write_atomically
-from perinvfl.core.toml_text import TomlError, parse_toml
+from perinvfl.core.saying import say
+from perinvfl.core.toml_text import TomlError, read_toml
 from perinvfl.core.unpacking import parse_json
 from perinvfl.errors import UserError
 from perinvfl.theory import convergence, information, personalized, remark
@@ -33,7 +34,7 @@ THEORIES: dict[str, Theory] = {
 def read(path: Path) -> tuple[str, Any]:
     """The experiment's name and its settings."""
     try:
-        table = parse_toml(path.read_text(encoding="utf-8"))
+        table = read_toml(path)
     except (OSError, TomlError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read: {error}.") from None
     name = table.pop("experiment", None)
@@ -63,9 +64,9 @@ def main(arguments: list[str] | None = None) -> int:
             write_atomically(path, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
         draw(name, record, figures / f"theory-{asked.file.stem}")
     except UserError as error:
-        print(error, file=sys.stderr)
+        say(error, stderr=True)
         return 2
-    print(record["verdict"])
+    say(record["verdict"])
     return 0
 
 

@@ -140,7 +140,7 @@ def test_text_lines_headers_and_files_that_cannot_be_meant(tmp_path: Path) -> No
     for place, what in ((0, "client"), (1, "context"), (4, "y")):
         named = [[*row[:place], f"{row[place]} " * 201, *row[place + 1 :]] for row in rows]
         told = fault_of(named)
-        assert f"line 2: its {what} is named by a text of" in told and len(told) < 300
+        assert f"line 2: the name of its {what} has" in told and len(told) < 300
     path.write_text(f"site,year,{'a' * 300},b,y\n" + "".join(f"s{i % 2},2020,{i},{i},{i % 2}\n" for i in range(8)))
     assert "its name has 300 characters; at most 200 are allowed" in refused(path) and len(refused(path)) < 400
     path.write_text("")
@@ -195,3 +195,35 @@ def test_arrays_lists_and_frames() -> None:
         array_rows([["a", "b"], ["c"]], [0, 1])
     with pytest.raises(BadData, match="one entry a row"):
         array_rows([[1.0], [2.0]], [[0, 1], [1, 0]])
+
+
+def texts(*codes: int) -> np.ndarray:
+    """Names of one character each, as numbers in memory: whatever a file may hold."""
+    return np.array(codes, dtype="<u4").view("<U1")
+
+
+@pytest.mark.parametrize("code", [0xD800, 0xDFFF, 0x110000, 0xFFFFFFFF])
+@pytest.mark.parametrize("role", ["y", "client", "context", "features"])
+def test_characters_that_do_not_exist_are_refused_before_anything_is_recorded(
+    code: int, role: str, tmp_path: Path
+) -> None:
+    """A run that took such a name would write a record that nobody can read."""
+    path, n = tmp_path / "t.npz", 24
+    arrays: dict[str, Any] = {
+        "x": np.arange(2.0 * n).reshape(n, 2),
+        "y": np.arange(n) % 2,
+        "client": texts(97, 98).repeat(n // 2),
+    }
+    odd = texts(*([97, code] if role == "features" else [97, code] * (n // 2)))
+    np.savez(path, **{**arrays, role: odd})
+    assert f"{role} holds texts with a character that does not exist" in refused(path)
+
+
+def test_half_characters_of_arrays_in_memory_are_refused() -> None:
+    n = 24
+    x, y, site = np.arange(2.0 * n).reshape(n, 2), np.arange(n) % 2, ["a", "b"] * (n // 2)
+    half = ["caf\udce9", "b"] * (n // 2)
+    with pytest.raises(BadData, match="the name of its client is no whole text"):
+        array_rows(x, y, client=half)
+    with pytest.raises(BadData, match="the name of its y is no whole text"):
+        array_rows(x, half, client=site)

@@ -85,3 +85,19 @@ def test_check_says_with_which_class_a_column_goes(tmp_path: Path, capsys: pytes
     assert relation["class"] in ("A", "C")
     assert call(["data", "check", str(path)]) == 0
     assert "Correlation with the class" in capsys.readouterr().out.replace("\n", " ")
+
+
+@pytest.mark.parametrize("many", ["client", "context", "label"])
+def test_check_says_in_a_page_what_there_is_thousands_of(
+    many: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, n = tmp_path / "many.csv", 1200
+    cells = {"client": "ab", "context": "xyz", "label": "no"}
+    columns = {
+        what: [f"k{i % 300}" if what == many else few[i % len(few)] for i in range(n)] for what, few in cells.items()
+    }
+    rows = [",".join([*row, str(i * 7 % 13)]) for i, row in enumerate(zip(*columns.values(), strict=True))]
+    path.write_text("\n".join([",".join([*columns, "age"]), *rows]))
+    call(["data", "check", str(path)])
+    told = capsys.readouterr().out
+    assert len(told) < 20_000 and f"more {'classes' if many == 'label' else many + 's'}" in told

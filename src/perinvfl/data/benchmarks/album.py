@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from perinvfl.core.files import write_atomically, writing
+from perinvfl.core.files import read_file, write_atomically, writing
 from perinvfl.core.memory import check_fits, product
 from perinvfl.core.tensor_files import load_tensors
 from perinvfl.core.unpacking import inflate, parse_json
@@ -115,7 +115,7 @@ def _about(saved: dict[str, Any]) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = path.read_bytes()
+        content = read_file(path)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     if len(content) < 32 or hashlib.sha256(content[32:]).digest() != content[:32]:

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from perinvfl.core.files import is_there
+from perinvfl.core.files import is_there, read_file
 from perinvfl.core.naming import shortened
 from perinvfl.core.unpacking import gunzip
 from perinvfl.errors import UserError
@@ -51,7 +51,7 @@ class Digits(NamedTuple):
 def read_unzipped(path: Path) -> bytes:
     """The bytes of a plain or gzipped file; which one is told by its first bytes, not by its name."""
     try:
-        raw = path.read_bytes()
+        raw = read_file(path)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from error
     if raw[:2] != b"\x1f\x8b":

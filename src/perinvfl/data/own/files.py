@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from perinvfl.core.config import NumbersByName, suggest
+from perinvfl.core.files import check_is_file
 from perinvfl.core.hyper import hyper
 from perinvfl.core.naming import name_of, one_spelling, shortened
 from perinvfl.data.constant import constant_scores, label_counts
@@ -125,6 +126,8 @@ def checksum_of(path: Path) -> str:
         if not path.exists():
             raise UserError(f"data.path: {shortened(str(path))} does not exist.")
         files = readers.shard_files(path) or (readers.photo_files(path) if path.is_dir() else [path])
+        for file in files:
+            check_is_file(file)
         stats = tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
         return _checksum(path, stats)
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from perinvfl.core.naming import LONGEST_NAME, name_of, shortened
+from perinvfl.core.naming import LONGEST_NAME, is_whole_text, name_of, shortened
 from perinvfl.data.federation import Task
 from perinvfl.errors import UserError
 
@@ -38,6 +38,7 @@ class Fault:
         return f"{place}: {what}" if place else what
 
 
+TORN = "is no whole text: a character of it is only half there"
 IGNORE_IT = "; name it in ignore"  # the end of a fault that is gone when the column is
 
 
@@ -172,7 +173,7 @@ def decide(
         if len(names) < 2 or (right is not None and len(names) != right):
             wanted = "two classes" if decided == "binary" else "at least two classes"
             faults.append(Fault("", label, f"holds {_counted_classes(names)}, and a {decided} task needs {wanted}"))
-    faults += _endless_names(found, known, {label: texts} if names else {})
+    faults += _unfit_names(found, known, {label: texts} if names else {})
     bad = set(found.faulty) | set(range(len(texts))) - set(known) | set(wrong)
     keep = torch.tensor([i for i in range(len(texts)) if i not in bad], dtype=torch.int64)
     clients, contexts = (in_order(names[i] for i in keep.tolist()) for names in (found.client, found.context))
@@ -193,18 +194,24 @@ def decide(
     return (rows if len(keep) == len(texts) else rows.take(keep)), faults
 
 
-def _endless_names(found: Found, rows: list[int], classes: dict[str, list[str]]) -> list[Fault]:
-    """The first column, client, context and class whose name is too long for a table, a figure or a message."""
-    long = [name for name in found.features if len(name) > LONGEST_NAME]
-    faults = [
-        Fault("", name, f"its name has {len(name)} characters; at most {LONGEST_NAME} are allowed") for name in long[:1]
-    ]
+def _unfit_names(found: Found, rows: list[int], classes: dict[str, list[str]]) -> list[Fault]:
+    """The first column, client, context and class whose name no table, figure or record could hold."""
+    odd = next((name for name in found.features if _unfit(name)), None)
+    faults = [] if odd is None else [Fault("", odd, f"its name {_unfit(odd)}")]
+    torn = [place for place, levels in enumerate(found.levels) if not all(map(is_whole_text, levels))]
+    faults += [Fault("", found.features[place], f"holds a text that {TORN}{IGNORE_IT}") for place in torn[:1]]
     for what, names in ({"client": found.client, "context": found.context} | classes).items():
-        odd = next((i for i in rows if len(names[i]) > LONGEST_NAME), None)
-        if odd is not None:
-            is_long = f"is named by a text of {len(names[odd])} characters; at most {LONGEST_NAME} are allowed"
-            faults.append(Fault(found.place(odd), "", f"its {what} {is_long}"))
+        row = next((i for i in rows if _unfit(names[i])), None)
+        if row is not None:
+            faults.append(Fault(found.place(row), "", f"the name of its {what} {_unfit(names[row])}"))
     return faults
+
+
+def _unfit(name: str) -> str:
+    """What is wrong with a name; empty where nothing is."""
+    if len(name) > LONGEST_NAME:
+        return f"has {len(name)} characters; at most {LONGEST_NAME} are allowed"
+    return "" if is_whole_text(name) else TORN
 
 
 def _counted_classes(names: tuple[str, ...]) -> str:

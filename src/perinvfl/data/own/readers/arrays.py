@@ -20,6 +20,7 @@ from perinvfl.errors import UserError
 
 ARRAYS = (".npz", ".safetensors")
 DEFAULT = Columns()
+LAST_CHARACTER, HALVES = 0x10FFFF, (0xD800, 0xDFFF)  # of Unicode; a half is no character
 
 
 def read_arrays(path: Path) -> dict[str, Any]:
@@ -29,7 +30,7 @@ def read_arrays(path: Path) -> dict[str, Any]:
         try:
             _check_archive(path, numpy)
             with numpy.load(path, allow_pickle=False) as archive:
-                return {name: archive[name] for name in archive.files}
+                return {name: _with_whole_texts(name, archive[name], numpy) for name in archive.files}
         except UserError:
             raise
         except Exception as error:  # zipfile, zlib and numpy each have their own
@@ -53,8 +54,19 @@ def _check_archive(path: Path, numpy: Any) -> None:
                 shape, _, kind = getattr(numpy.lib.format, header)(file)
                 if kind.hasobject:
                     raise ValueError(f"{member.filename} holds Python objects")
+                if kind.names is not None:
+                    raise ValueError(f"{member.filename} holds records of several fields")
                 if math.prod(shape) * kind.itemsize > member.file_size:
                     raise ValueError(f"{member.filename} says that it is of shape {shape}, and is shorter")
+
+
+def _with_whole_texts(name: str, array: Any, numpy: Any) -> Any:
+    """An array as it is: one of texts is numbers in the file, and not each number is a character."""
+    if array.dtype.kind == "U" and array.nbytes:
+        codes = numpy.frombuffer(array.tobytes(), dtype=f"{array.dtype.str[0]}u4")
+        if ((codes > LAST_CHARACTER) | ((codes >= HALVES[0]) & (codes <= HALVES[1]))).any():
+            raise ValueError(f"{name} holds texts with a character that does not exist")
+    return array
 
 
 def read_npz(path: Path, columns: Columns) -> Found:

@@ -163,9 +163,9 @@ def _tell(draft: "Draft", file: Path, faults: int) -> None:
     print(f"Wrote {file}: {draft.rows} rows, {counted(draft.clients, 'client')}, {draft.task}.")
     name = shlex.quote(str(file))
     if faults:
-        print(f"{counted(faults, 'thing')} in the data must be put right before it can run.")
+        print(f"{counted(faults, 'error')} in the data must be corrected before it can run.")
         print(f"Next: perinvfl data check --file {name}")
         return
     if draft.remarks:
-        print(f"{counted(len(draft.remarks), 'remark')} on columns in the file; all: perinvfl data check --file {name}")
+        print(f"{counted(len(draft.remarks), 'remark')} on columns; to read them: perinvfl data check --file {name}")
     print(f"Next: perinvfl run {name}")

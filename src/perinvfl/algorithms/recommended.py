@@ -2,8 +2,8 @@
 
 What is done about a shortcut is decided before the first round (`preparation.recommended`). Every step moves the
 weights by about the same share of their own size, so that neither the scale of the data nor the width of the network
-needs another step size; step sizes fall along half a cosine. θᵢ starts from ν after three quarters of the rounds. If the
-model has convolutions, ν is replaced by its mean over the rounds at that point.
+needs another step size; step sizes fall along half a cosine. θᵢ starts from ν after three quarters of the rounds. If
+the model has convolutions, ν is replaced by its mean over the rounds at that point.
 """
 
 import dataclasses

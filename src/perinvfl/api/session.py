@@ -137,8 +137,8 @@ class Session:
     def scores(self, which: str = "") -> dict[str, Any]:
         """Every score of the models as they are now, with 95 % intervals over samples, as plain values.
 
-        For example `scores()["cases"]["2023"]["mean"]["auroc"]["value"]`: by test context, the mean over clients and
-        each of them. The threshold of sensitivity and specificity is chosen on held-out data.
+        By test context: `["cases"]["2023"]["mean"]` has the mean over clients, `["clients"]` each of them. The
+        threshold of sensitivity and specificity is chosen on held-out data.
         """
         found = self._predictions()
         if which and which not in found.of:

@@ -167,5 +167,5 @@ def _tell(draft: "Draft", file: Path, faults: int) -> None:
         print(f"Next: perinvfl data check --file {name}")
         return
     if draft.remarks:
-        print(f"{counted(len(draft.remarks), 'remark')} on columns; to read them: perinvfl data check --file {name}")
+        print(f"{counted(len(draft.remarks), 'remark')} on columns; for details: perinvfl data check --file {name}")
     print(f"Next: perinvfl run {name}")

@@ -527,7 +527,7 @@
     state.hidden = new Set();
     state.shown = "shifted";
     for (const first of document.querySelectorAll(".first")) first.hidden = Number(first.dataset.of) !== state.section;
-    byId("client-word").textContent = here.own ? here.words.client : "Client";
+    byId("client-word").textContent = here.words.client[0].toUpperCase() + here.words.client.slice(1);
     byId("h-clients").textContent = `By ${here.own ? here.words.client : "client"}`;
     byId("rule-box").hidden = here.views.length < 2;
     fill("rule", here.views.map((one, index) => [index, one.rule]), state.view);

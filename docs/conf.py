@@ -30,6 +30,7 @@ nb_execution_timeout = 600
 nb_merge_streams = True
 
 autodoc_member_order = "bysource"
+autoclass_content = "both"  # the arguments of the estimators
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True

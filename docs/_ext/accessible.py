@@ -14,6 +14,8 @@ ADDED = {
     '<div class="highlight"><pre>': '<div class="highlight"><pre tabindex="0">',  # long lines scroll
     '<th class="head"><p></p></th>': '<td class="head"></td>',  # a corner is no heading
     '<div class="table-wrapper docutils container">': '<div class="table-wrapper docutils container" tabindex="0">',
+    'colwidths-auto docutils container">': 'colwidths-auto docutils container" tabindex="0">',
+    ' display="block">': ' display="block" tabindex="0">',  # wide formulas scroll
 }
 
 

@@ -1,5 +1,6 @@
 """Formulas as MathML, which browsers draw by themselves: no script and no network."""
 
+import re
 from typing import Any
 
 from docutils import nodes
@@ -8,12 +9,14 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 
 LOG = logging.getLogger(__name__)
+# A letter with an accent and an index: the index stands beside it, where docutils would put it below.
+ACCENTED = re.compile(r"(\\(?:bar|hat|tilde)\s*(?:\{[^{}]*\}|\\[a-zA-Z]+|[a-zA-Z]))_")
 
 
 def mathml(source: str, node: nodes.Element, as_block: bool) -> str:
     """A formula that cannot be read is a warning that names its page, and so stops the build."""
     try:
-        return latex2mathml.tex2mathml(source, as_block=as_block)
+        return latex2mathml.tex2mathml(ACCENTED.sub(r"\1{}_", source), as_block=as_block)
     except MathError as error:
         LOG.warning("%s in the formula %s", error, source, location=node)
         return source

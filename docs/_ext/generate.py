@@ -32,6 +32,8 @@ def write(path: Path, text: str) -> None:
 
 def settings_table(entry: Entry) -> str:
     """On a phone a row becomes a block (page.css), so the table has a class."""
+    if not entry.settings:
+        return "There is nothing to set."
     lines = ["| setting | default | allowed | meaning |", "|---|---|---|---|"]
     for setting in entry.settings:
         name = f"`{setting.name}`" + (f" ({setting.symbol})" if setting.symbol else "")
@@ -195,8 +197,8 @@ def index_page() -> str:
     )
     return f"""# Algorithms
 
-Each is one file of pure functions: what ONE client and ONE server do. Its page has the equations, the settings and the
-code side by side.
+Each algorithm is one file that says what ONE client and ONE server do in a round. Its page has the equations, the
+settings and the code. [Methods](../methods.md) compares what they send and what they cost.
 
 | | global model | personal models | from |
 |---|---|---|---|
@@ -232,7 +234,12 @@ def list_pages(app: Sphinx, name: str, source: list[str]) -> None:
     """
     if name.startswith("notebooks/"):
         return  # JSON
-    source[0] = re.sub(r"\[([^\]]+)\]\(\.\./[^)]+\)", r"\1", source[0])
+    folder = (HERE / name).parent
+    source[0] = re.sub(
+        r"\[([^\]]+)\]\((\.\./[^)#]+)[^)]*\)",
+        lambda link: link[0] if (folder / link[2]).resolve().is_relative_to(HERE.resolve()) else link[1],
+        source[0],
+    )
     if name != "index":
         return
     pages = "".join(path.read_text(encoding="utf-8") for path in HERE.glob("*.md"))

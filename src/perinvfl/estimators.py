@@ -77,13 +77,17 @@ class _Estimator(BaseEstimator):
         unknown_client: Literal["shared", "error"] = "shared",
         categories: Sequence[str | int] = (),
     ) -> None:
-        """algorithm: a name in `perinvfl list`, or `module:Class`. settings: those of the algorithm.
+        """algorithm: a name that `perinvfl list` shows, or your own as "module:Class". settings: of the algorithm.
 
-        rounds: of training. hidden: widths of the hidden layers. batch_size: rows per local step; 0: all.
-        random_state: a seed, a RandomState, or None for another result each time.
-        contexts: settings as under `[contexts]`, to infer them.
-        unknown_client: what predicts for a client that was not in fit: the shared model, or nothing ("error").
-        categories: columns of numbers that are codes, by name or place; text and pandas categories are known as such.
+        rounds: number of training rounds. hidden: widths of the hidden layers. batch_size: rows per step; 0 takes all.
+
+        random_state: a seed, a RandomState, or None for a different result each time.
+
+        contexts: settings as under `[contexts]` of an experiment file, to infer contexts.
+
+        unknown_client: for a client that was not in fit, predict with the shared model, or refuse ("error").
+
+        categories: columns whose numbers are codes, by name or place; text and pandas categories need not be named.
         """
         self.algorithm = algorithm
         self.settings = settings
@@ -213,13 +217,20 @@ class _Estimator(BaseEstimator):
 
 
 class PersonalInvariantClassifier(ClassifierMixin, _Estimator):
-    """A model for each client, invariant over the client's contexts."""
+    """A scikit-learn classifier with one model for each client, which does not rely on shortcuts.
+
+    The default, `recommended`, leaves out columns whose relation to y changes between contexts or clients.
+    """
 
     _usual: ClassVar[dict[str, Any]] = {**dict.fromkeys(RATES, 0.5), "penalty_weight": 1000.0}
     __metadata_request__predict_proba: ClassVar = {"client": True}
 
     def fit(self, X: Any, y: Any, client: Any = None, context: Any = None) -> Self:
-        """Rows of all clients together: who each is from, and in which context. Every row trains."""
+        """Train on the rows of all clients together.
+
+        client, context: who each row is from and what it was recorded in, one name per row; without them, all rows
+        are of one client or one context. Every row is used for training: hold out rows yourself.
+        """
         table = self._table(X, reset=True)
         labels = _labels(self, table, y)
         check_classification_targets(labels)
@@ -229,21 +240,27 @@ class PersonalInvariantClassifier(ClassifierMixin, _Estimator):
         return self._fit(table, numbers, client, context, "binary" if len(self.classes_) == 2 else "multiclass")
 
     def predict(self, X: Any, client: Any = None) -> np.ndarray:
-        """Classes as they were in y. Without a client, or for one that was not in fit, those of the shared model."""
+        """The class of each row, by the client's model; by the shared model without a client or for an unknown one.
+
+        client: one name for all rows, or one per row.
+        """
         shares = self.predict_proba(X, client)
         return self.classes_[shares.argmax(1)]
 
     def predict_proba(self, X: Any, client: Any = None) -> np.ndarray:
-        """[n, classes], in the order of `classes_`."""
+        """The probability of each class, [n, classes], in the order of `classes_`; `client` as in `predict`."""
         return self._by_client(X, client, lambda rows, name: self.models_.predict_proba(rows, name).numpy())
 
     def score(self, X: Any, y: Any, client: Any = None, sample_weight: Any = None) -> float:
-        """Share of the rows that are classified right."""
+        """The accuracy: the share of rows that are classified correctly; `client` as in `predict`."""
         return float(accuracy_score(y, self.predict(X, client), sample_weight=sample_weight))
 
 
 class PersonalInvariantRegressor(RegressorMixin, _Estimator):
-    """A model for each client, invariant over the client's contexts."""
+    """A scikit-learn regressor with one model for each client, which does not rely on shortcuts.
+
+    The default, `recommended`, leaves out columns whose relation to y changes between contexts or clients.
+    """
 
     # A squared error is steeper than a cross-entropy, and its penalty of the fourth order: Adam's steps are bounded.
     _usual: ClassVar[dict[str, Any]] = {
@@ -253,17 +270,21 @@ class PersonalInvariantRegressor(RegressorMixin, _Estimator):
     }
 
     def fit(self, X: Any, y: Any, client: Any = None, context: Any = None) -> Self:
-        """Rows of all clients together: who each is from, and in which context. Every row trains."""
+        """Train on the rows of all clients together.
+
+        client, context: who each row is from and what it was recorded in, one name per row; without them, all rows
+        are of one client or one context. Every row is used for training: hold out rows yourself.
+        """
         table = self._table(X, reset=True)
         quantity = check_array(_labels(self, table, y), ensure_2d=False, dtype="numeric", input_name="y")
         return self._fit(table, quantity, client, context, "regression")
 
     def predict(self, X: Any, client: Any = None) -> np.ndarray:
-        """Values in the unit of y. Without a client, or for one that was not in fit, those of the shared model."""
+        """A value for each row, in the unit of y; `client` as for the classifier."""
         return self._by_client(X, client, lambda rows, name: self.models_.predict(rows, name).numpy())  # type: ignore[union-attr]
 
     def score(self, X: Any, y: Any, client: Any = None, sample_weight: Any = None) -> float:
-        """The share of the variance that is explained (R²)."""
+        """R², the share of the variance that is explained; 1 is perfect, 0 no better than the mean."""
         return float(r2_score(y, self.predict(X, client), sample_weight=sample_weight))
 
 

@@ -92,7 +92,7 @@ def test_what_is_given_is_taken_and_what_cannot_be_guessed_is_asked_for(tmp_path
         ["site", "v", "y"],
     )
     done = called("init", "odd.csv", cwd=tmp_path)
-    assert done.returncode == 0 and "1 thing in the data must be put right" in done.stdout
+    assert done.returncode == 0 and "1 error in the data must be corrected" in done.stdout
     assert done.stdout.endswith("Next: perinvfl data check --file odd.toml\n")
     write(tmp_path / "one.csv", [["ab"[k % 2], k * 0.5, k // 2 % 2] for k in range(90)], ["site", "v", "y"])
     done = called("init", "one.csv", cwd=tmp_path)
@@ -104,6 +104,18 @@ def test_what_is_given_is_taken_and_what_cannot_be_guessed_is_asked_for(tmp_path
     (tmp_path / "empty.csv").write_text("")
     done = called("init", tmp_path / "empty.csv")
     check_refusal(done.returncode, done.stdout, done.stderr, "the file is empty")
+
+
+def test_a_hospital_is_the_client_whatever_else_could_be(tmp_path: Path) -> None:
+    """ "Hospital name" says as much as "hospital"; a device, which may well be the shortcut, is only mentioned."""
+    rows = [["ab"[k % 2], f"St. {'xyz'[k % 3]}", 2019 + k // 3 % 3, k * 7 % 50, k // 9 % 2] for k in range(90)]
+    write(tmp_path / "visits.csv", rows, ["device", "Hospital name", "Year of visit", "Hb (g/dL)", "readmitted"])
+    done = called("init", "visits.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert 'client:  Hospital name (its name says "hospital", and it has 3 values' in done.stdout
+    assert "; device could be it too)" in done.stdout
+    data = tomllib.loads((tmp_path / "visits.toml").read_text())["data"]
+    assert (data["client"], data["context"]) == ("Hospital name", "Year of visit")
 
 
 def test_a_terminal_is_asked(table: Path) -> None:

@@ -111,6 +111,17 @@ def test_run_takes_a_file_or_a_preset(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "did you mean perinvfl-rc_mnist?" in capsys.readouterr().err
 
 
+def test_a_table_of_data_is_no_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "my data.csv").write_text("age,ill\n61,yes\n")
+    code = call(["run", str(tmp_path / "my data.csv")])
+    check_refusal(code, *capsys.readouterr(), "my data.csv'` writes an experiment file for it")
+
+
+def test_the_folder_here_is_not_the_folder_of_published_tables(tmp_path: Path) -> None:
+    done = called("table", ".", cwd=tmp_path)
+    check_refusal(done.returncode, done.stdout, done.stderr, "There is no finished run here")
+
+
 def test_a_table_of_nothing(tmp_path: Path) -> None:
     done = called("table", tmp_path / "nowhere")
     check_refusal(done.returncode, done.stdout, done.stderr, "is not a folder")

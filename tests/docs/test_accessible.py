@@ -25,7 +25,7 @@ def site() -> Path:
 
 
 SHOWN = [("index", scheme, width) for scheme in ("light", "dark") for width in (1280, 390)]
-SHOWN += [("decide", "light", 390), ("faq", "dark", 1280)]
+SHOWN += [("decide", "light", 390), ("faq", "dark", 1280), ("beyond", "light", 390), ("algorithms/apfl", "light", 390)]
 
 
 @pytest.mark.parametrize(("name", "scheme", "width"), SHOWN)

@@ -34,6 +34,7 @@ def test_an_exported_file_looks_away_by_itself(form: str, shared: bool, run: Pat
     file = tmp_path / f"model.{form}"
     whose = ["--global"] if shared else ["--client", "1"]
     assert call(["export", str(run), *whose, "--format", form, "-o", str(file)]) == 0
+    assert "Before training: " in Path(f"{file}.md").read_text(), "the card says what was left out"
     opened = open_run(run)
     raw = opened.trial.federation().tests["0.1"]
     found = predict(read_model(file), raw.x[1])

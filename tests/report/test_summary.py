@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
 from perinvfl.cli import call
@@ -123,6 +124,24 @@ def test_contexts_are_bars_at_each_site_in_the_words_of_the_data(browser: Browse
         text = page.locator("body").inner_text()
         assert "p = " not in text and "spectrum" not in text.lower()
         assert page.locator("#numbers thead th").all_inner_texts() == ["Method", "2023", "same contexts"]
+
+
+def test_long_names_of_columns_are_read_as_words(browser: Browser, made_sites: Path, tmp_path: Path) -> None:
+    """Sites by what they are ("hospitals", not "Hospital names"); no axis is cut off; axe finds no error."""
+    header, rest = made_sites.read_text().split("\n", 1)
+    table = tmp_path / "visits.csv"
+    table.write_text(header.replace("hospital", "Hospital name") + "\n" + rest)
+    file = reported(tmp_path, table, FEDAVG, "Hospital name", data="test_contexts = [2023]", rounds=10)
+    with opened(browser, file) as page:
+        text = page.locator("main").inner_text()
+        assert "Accuracy by hospital" in text and "mean over 5 hospitals" in text and "names;" not in text
+        for axis in page.locator("svg.forest text").all():
+            words, drawn = axis.bounding_box(), axis.locator("xpath=ancestor::*[local-name()='svg']").bounding_box()
+            assert words and drawn and words["x"] >= drawn["x"] - 1
+            assert words["x"] + words["width"] <= drawn["x"] + drawn["width"] + 1
+        page.evaluate("document.querySelectorAll('details').forEach((part) => part.open = true)")
+        found = Axe().run(page).response["violations"]
+    assert not [(fault["id"], fault["nodes"][0]["html"]) for fault in found]
 
 
 def test_models_that_are_no_better_than_a_constant_are_not_to_be_used(browser: Browser, bad: Path) -> None:

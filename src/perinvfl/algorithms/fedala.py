@@ -15,8 +15,8 @@ from perinvfl.learning.problem import Batch, Batches, Problem
 
 @dataclass(frozen=True)
 class FedALA(Algorithm):
-    """Each client begins a round at its last model θ_i, moved towards the global Θ coordinate by coordinate:
-    θ̂_i = θ_i + (Θ − θ_i) ⊙ W_i, with weights W_i in [0, 1] that it learns on its own data.
+    """Each client begins a round at its last model θᵢ, moved towards the global Θ coordinate by coordinate:
+    θ̂ᵢ = θᵢ + (Θ − θᵢ) ⊙ Wᵢ, with weights Wᵢ in [0, 1] that it learns on its own data.
 
     Needs no model of another client, unlike FedFomo, whose clients weigh each other's models.
     """

@@ -16,11 +16,11 @@ from perinvfl.learning.problem import Batches, Problem
 
 @dataclass(frozen=True)
 class FedDGGA(Algorithm):
-    """FedAvg whose weights a_i grow for clients that lose most by averaging: G_i = R(ν^t; D_i) − R(ν_i^{t−1}; D_i).
+    """FedAvg whose weights aᵢ grow for clients that lose most by averaging: Gᵢ = R(ν^t; Dᵢ) − R(νᵢ^{t−1}; Dᵢ).
 
-    The one number that a client sends is G_i instead of its risk. Paper: G_i is measured before the clients train
+    The one number that a client sends is Gᵢ instead of its risk. Paper: Gᵢ is measured before the clients train
     again, and weighs their next mean. Here: with the round's training, so it weighs the mean of the round after, and
-    clients need not be asked twice. ν_i^{t−1}, the client's own model at the end of the
+    clients need not be asked twice. νᵢ^{t−1}, the client's own model at the end of the
     round in which it last took part, stays with it, so that both risks are of the same samples.
     """
 

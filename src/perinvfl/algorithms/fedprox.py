@@ -11,7 +11,7 @@ from perinvfl.learning.problem import Batches, Descent, Problem
 
 @dataclass(frozen=True)
 class FedProx(Algorithm):
-    """FedAvg whose clients minimise R(w; D_i) + (μ/2)‖w − w^t‖²: their steps stay near the model of the round.
+    """FedAvg whose clients minimise R(w; Dᵢ) + (μ/2)‖w − w^t‖²: their steps stay near the model of the round.
 
     The paper's inexact solution of that problem is R steps on it.
     """

@@ -12,7 +12,7 @@ from perinvfl.learning.problem import Objective, Problem
 
 @dataclass(frozen=True)
 class IRML2(PerInvFL):
-    """ν by distributed IRM; θ_i minimises the client's plain risk + β‖θ_i − ν‖²."""
+    """ν by distributed IRM; θᵢ minimises the client's plain risk + β‖θᵢ − ν‖²."""
 
     title: ClassVar[str] = "IRM-L2"
     paper: ClassVar[str] = "Tang, Guo & Zhang 2022, Table 5"

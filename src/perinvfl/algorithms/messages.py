@@ -21,7 +21,7 @@ class Broadcast(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """All that a client sends to the server: never θ_i, never data."""
+    """All that a client sends to the server: never θᵢ, never data."""
 
     update: Params  #: ν_{i,R} − ν^t, summed step by step: a difference of two models rounds small steps away
     risk: Tensor  #: R(ν^t; D_i), one number

@@ -20,7 +20,7 @@ from perinvfl.learning.problem import Batch, Batches, Descent, FeatureObjective,
 
 @dataclass(frozen=True)
 class Algorithm1(Personal, Penalized, GroupWeighted):
-    """A global invariant model ν over clients, and at each client a personal model θ_i that is invariant over the
+    """A global invariant model ν over clients, and at each client a personal model θᵢ that is invariant over the
     client's own contexts and stays near ν."""
 
     invariance: Literal["irm", "groupdro"] = hyper(

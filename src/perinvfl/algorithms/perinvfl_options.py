@@ -21,7 +21,7 @@ from perinvfl.learning.problem import Batch, Batches, FeatureObjective, Number, 
 
 @dataclass(frozen=True)
 class PerInvFL(Algorithm1):
-    """A global invariant model ν over clients, and at each client a personal model θ_i that is invariant over the
+    """A global invariant model ν over clients, and at each client a personal model θᵢ that is invariant over the
     client's own contexts and stays near ν."""
 
     title: ClassVar[str] = "PerInvFL"

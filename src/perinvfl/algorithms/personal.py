@@ -16,7 +16,7 @@ from perinvfl.learning.problem import Batches, Descent, Number, Problem
 
 @dataclass(frozen=True)
 class Personal(Algorithm):
-    """Fields of the methods that train a personal model θ_i along with ν."""
+    """Fields of the methods that train a personal model θᵢ along with ν."""
 
     has_personal: ClassVar[bool] = True
 

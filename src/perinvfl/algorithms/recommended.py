@@ -1,9 +1,9 @@
-"""What to run where nobody has tuned anything: PerInvFL's two models with steps that need no setting.
+"""What to run when nothing has been tuned: PerInvFL's two models with steps that need no setting.
 
 What is done about a shortcut is decided before the first round (`preparation.recommended`). Every step moves the
 weights by about the same share of their own size, so that neither the scale of the data nor the width of the network
-needs another step size; steps cool along half a cosine. θ_i sets out from ν when three quarters of the rounds are over.
-Where the model has convolutions, ν is then the mean of its way.
+needs another step size; step sizes fall along half a cosine. θᵢ starts from ν after three quarters of the rounds. If
+the model has convolutions, ν is replaced by its mean over the rounds at that point.
 """
 
 import dataclasses
@@ -26,14 +26,14 @@ STEP, PERSONAL_STEP = 0.05, 0.01  # of the weights' own size
 USUAL_ROUNDS = 100  # in a longer run steps are smaller, so that the way is as long: more rounds do not overfit
 EARLY_ROUNDS, LATER_SCALE = 50, 100.0
 SOUND = "sound."  # the beginning of names in the server's memory: the last model whose update was finite
-SHARED_PART = 0.75  # of the rounds, before θ_i sets out
+SHARED_PART = 0.75  # of the rounds, before θᵢ starts
 SETTLED = 1 / 6  # of the rounds, after which the mean of ν begins, where the model has convolutions
 SQUARED_NORM, MOST_SQUARED_NORM = 1.0, 0.01  # the weight of ‖params‖²: this over a client's samples, and at most that
 
 
 @dataclass(frozen=True)
 class Recommended(PerInvFL):
-    """Looks for shortcuts, leaves them out or discounts them, and trains a shared model ν and personal models θ_i."""
+    """Looks for shortcuts, leaves them out or discounts them, and trains a shared model ν and personal models θᵢ."""
 
     title: ClassVar[str] = "Recommended"
     paper: ClassVar[str] = "this project"
@@ -131,7 +131,7 @@ class Recommended(PerInvFL):
 
 @dataclass(frozen=True)
 class Following(Recommended):
-    """`recommended` until θ_i sets out: only ν is trained, and the batch of θ_i is passed over."""
+    """`recommended` until θᵢ starts: only ν is trained, and the batch of θᵢ is skipped."""
 
     def client(
         self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches

@@ -46,10 +46,10 @@ Given = ModelSettings | dict[str, Any] | str | Callable[..., torch.nn.Module] | 
 
 
 def load(source: Any, *, seed: int = 0, **settings: Any) -> Federation:
-    """Data of your own (settings as in `[data]`: label, client, context, ...) or a benchmark by its name.
+    """Load your own data or a benchmark: `pf.load("patients.csv", label="ill", client="hospital", context="year")`.
 
     source: the path of a file or folder, a data frame of pandas, polars or pyarrow, a Hugging Face data set, or the
-    name of a benchmark. The seed decides which rows are held out.
+    name of a benchmark. settings: as under `[data]` of an experiment file. The seed decides which rows are held out.
     """
     if frame_kind(source):
         return frame_federation(source, _plain(settings), seed)
@@ -79,10 +79,11 @@ def from_arrays(
     seed: int = 0,
     **division: Any,
 ) -> Federation:
-    """From arrays, tensors, lists or a table in memory: x [n, ...], y [n], the client and the context of each row.
+    """Make a federation of arrays, tensors, lists or a table in memory.
 
-    A missing value of a table (NaN, None) becomes the training median, text a category; `categories` names further
-    columns that are categories, and `missing_values` numbers that stand for a missing value, as {"chol": 0}.
+    x: [n, ...]. y: the label of each row. client, context: who each row is from and what it was recorded in.
+    A missing value of a table (NaN, None) is replaced by the training median, and text becomes a category.
+    `categories` names columns whose numbers are codes; `missing_values` numbers that mean a gap, as {"chol": 0}.
     `division`: test_contexts, test_share, holdout, standardise, as in `[data]`.
     """
     declared = (categories,) if isinstance(categories, str) else tuple(categories)
@@ -92,7 +93,7 @@ def from_arrays(
 
 
 def algorithm(name: str | type[Algorithm], **settings: Any) -> Algorithm:
-    """An algorithm by its name in `perinvfl list`, as `module:Class`, or the class itself."""
+    """An algorithm with settings: by a name that `perinvfl list` shows, as "module:Class", or the class itself."""
     return _algorithm(name, settings)
 
 
@@ -108,9 +109,9 @@ def start(
 ) -> Session:
     """Prepare a session; nothing is trained until a round is asked for.
 
-    model: settings as in `[model]`, `module:function`, or a function that makes a torch.nn.Module.
-    contexts: settings as in `[contexts]`, to infer them. training: settings as in `[training]`.
-    Without a seed, the federation's is used.
+    model: settings as under `[model]`, "module:function", or a function that makes a torch.nn.Module.
+    contexts: settings as under `[contexts]`, to infer them. training: settings as under `[training]`.
+    Without a seed, that of the federation is used.
     """
     if not isinstance(federation, Federation):
         raise UserError(f"start takes a federation, as load gives, and was given a {type(federation).__name__}.")

@@ -91,7 +91,7 @@ class Session:
             yield self.step()
 
     def step(self) -> Round:
-        """Train one round, even beyond the number asked for."""
+        """Train one round, also beyond the number of rounds that `start` was given."""
         began = time.perf_counter()
         simulation = self._run.simulation
         ids = simulation.participants(self.rounds_done)[0].tolist()
@@ -113,9 +113,9 @@ class Session:
         return self
 
     def evaluate(self, which: str = "") -> Scores:
-        """Accuracy (mean squared error for a regression) by test context and client, of the personal models.
+        """Accuracy, for a regression the mean squared error: {test context: {client: score}}.
 
-        which: "personal" or "global"; without it, what the clients predict with.
+        which: the "personal" or the "global" models; without it, those that the clients predict with.
         """
         if not self._run.simulation.tests:
             raise UserError("Nothing was held out, so there is nothing to evaluate on; predict works.")
@@ -135,10 +135,10 @@ class Session:
         return kinds[which]
 
     def scores(self, which: str = "") -> dict[str, Any]:
-        """Every score of the models as they are now, with bootstrap intervals over samples, as plain values.
+        """Every score of the models as they are now, with 95 % intervals over samples, as plain values.
 
-        As `perinvfl.scoring.run_scores.scores_of_predictions` describes them: by test context, the mean over clients
-        and each client; AUROC, sensitivity and specificity at a threshold chosen on held-out data, and so on.
+        By test context: `["cases"]["2023"]["mean"]` has the mean over clients, `["clients"]` each of them. The
+        threshold of sensitivity and specificity is chosen on held-out data.
         """
         found = self._predictions()
         if which and which not in found.of:
@@ -156,7 +156,10 @@ class Session:
         return self._run.simulation.model.strip(self._model_of(client).parameters(_name(client)))
 
     def outputs(self, x: Any, client: str | None = None) -> Tensor:
-        """[n, outputs] of a client's model for inputs as they were in the file; without a client, the global one's."""
+        """The raw outputs (logits, or a standardised number) of a client's model, [n, outputs].
+
+        x: inputs as they are in the file. Without a client, the shared model's.
+        """
         return self._model_of(client).outputs(x, _name(client))
 
     def predict_proba(self, x: Any, client: str | None = None) -> Tensor:
@@ -172,7 +175,7 @@ class Session:
         return self.fitted([], shared=False).classes
 
     def fitted(self, clients: Sequence[str] | None = None, shared: bool = True) -> FittedModels:
-        """The models as they are now, without the data: of these clients (None: of all), and the global one."""
+        """The models of these clients (None: of all) and the shared one, as they are now, without the data."""
         federation, simulation = self.federation, self._run.simulation
         names = self.clients if clients is None else tuple(map(str, clients))
         for name in names:

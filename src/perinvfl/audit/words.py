@@ -7,7 +7,7 @@ from perinvfl.audit.habits import Habit
 from perinvfl.audit.meaning import Relation
 from perinvfl.audit.verdicts import weakest
 from perinvfl.audit.without import CONTEXTS, HELD_OUT, ROWS, SITES, Change
-from perinvfl.core.naming import with_and
+from perinvfl.core.naming import counted, with_and
 from perinvfl.runs.found_words import CANNOT_BE_TOLD
 
 TESTS = {
@@ -75,7 +75,7 @@ WHY = {
 }
 WHAT_ADVICE_MEANS = {
     "drop": "Leave the column out of the model (data.ignore, or --ignore).",
-    "discount": "Keep what is good about the column, not all of it; how is said with each.",
+    "discount": "Keep the column, but not as it is: the reasons below say what to change.",
     "keep": "Nothing speaks against the column in these data.",
 }
 
@@ -87,7 +87,7 @@ def headline(audit: Audit) -> str:
         return "Nothing is recommended to be dropped: no column changes its meaning beyond chance."
     parts = ([f"Drop {with_and(drop)}"] if drop else []) + ([f"discount {with_and(discount)}"] if discount else [])
     sentence = "; ".join(parts)
-    return f"{sentence[0].upper()}{sentence[1:]}. Keep the other {len(audit.advised('keep'))} columns."
+    return f"{sentence[0].upper()}{sentence[1:]}. Keep the other {counted(len(audit.advised('keep')), 'column')}."
 
 
 def effect(audit: Audit) -> list[str]:

@@ -168,9 +168,9 @@ def _tell(draft: "Draft", file: Path, faults: int) -> None:
     say(f"Wrote {file}: {draft.rows} rows, {counted(draft.clients, 'client')}, {draft.task}.")
     name = shlex.quote(str(file))
     if faults:
-        say(f"{counted(faults, 'thing')} in the data must be put right before it can run.")
+        say(f"{counted(faults, 'error')} in the data must be corrected before it can run.")
         say(f"Next: perinvfl data check --file {name}")
         return
     if draft.remarks:
-        say(f"{counted(len(draft.remarks), 'remark')} on columns in the file; all: perinvfl data check --file {name}")
+        say(f"{counted(len(draft.remarks), 'remark')} on columns; for details: perinvfl data check --file {name}")
     say(f"Next: perinvfl run {name}")

@@ -123,7 +123,7 @@ def sweep(
         typer.Option("--prune/--no-prune", help="Optuna: stop settings that are below the median of earlier ones."),
     ] = True,
 ) -> None:
-    """Search for good settings, in the ranges that `perinvfl list` shows; those named in FILE stay fixed.
+    """Search for good settings, in the ranges that `perinvfl list ALGORITHM` shows; those named in FILE stay fixed.
 
     Ends with the settings ranked by a rule, and writes the best as best.toml, an experiment file.
     """

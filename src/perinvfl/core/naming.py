@@ -124,6 +124,30 @@ def words_of(name: str) -> list[str]:
     return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+", name)]
 
 
+# Words that say how a thing is written down, not what it is: "Hospital name" is a hospital.
+WRITTEN = ("name", "names", "id", "ids", "code", "nr", "no", "number", "key")
+
+
+def thing_of(name: str) -> list[str]:
+    """What a column is about: its words, without those that say how it is written down.
+
+    >>> thing_of("Hospital name"), thing_of("site_id"), thing_of("name"), thing_of("year_of_visit")
+    (['hospital'], ['site'], ['name'], ['year', 'of', 'visit'])
+    """
+    words = words_of(name)
+    return [word for word in words if word not in WRITTEN] or words
+
+
+def plural(thing: str) -> str:
+    """
+    >>> plural("hospital"), plural("city"), plural("bus"), plural("Klinik")
+    ('hospitals', 'cities', 'buses', 'Kliniks')
+    """
+    if re.search(r"[^aeiou]y$", thing):
+        return f"{thing[:-1]}ies"
+    return f"{thing}es" if re.search(r"(s|x|z|ch|sh)$", thing) else f"{thing}s"
+
+
 def counted(number: int, thing: str) -> str:
     """
     >>> counted(1, "client"), counted(2, "client")

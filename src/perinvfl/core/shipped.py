@@ -20,5 +20,11 @@ def shipped(path: Path | str) -> Path:
 
 
 def published_places(place: Path) -> tuple[Path, ...]:
-    """Where the records of a published table may lie: in a folder of that name, in results/ here, or shipped."""
+    """Where the records of a published table may lie: in a folder of that name, in results/ here, or shipped.
+
+    >>> published_places(Path("."))  # a folder of one's own, not the name of a table
+    (PosixPath('.'),)
+    """
+    if place.is_absolute() or not place.parts or ".." in place.parts:
+        return (place,)
     return place, Path("results") / place, shipped(Path("results") / place)

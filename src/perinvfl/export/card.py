@@ -5,6 +5,7 @@ from typing import Any
 
 from perinvfl.core.naming import class_names
 from perinvfl.export.module import Description
+from perinvfl.runs.found_words import Names, found_in_words
 from perinvfl.runs.loaded import LoadedRun
 
 MEASURE = {"binary": "accuracy, %", "multiclass": "accuracy, %", "regression": "mean squared error"}
@@ -48,8 +49,8 @@ def model_card(opened: LoadedRun, description: Description, client: int, file: P
             "## Limits",
             "- It was tested on the contexts named above and on no others.",
             "- Where a client has one training context, invariance could not be checked within its own data.",
-            "- `perinvfl diagnose` on the run shows what the model relies on; look at it before relying on the model.",
-            "- It gives no guarantee of privacy beyond that raw data did not leave the client in training.",
+            "- Before you rely on the model, look at what it relies on: `perinvfl diagnose` on the run shows it.",
+            "- Raw data did not leave the client in training. Beyond that, there is no guarantee of privacy.",
             "",
         ]
     )
@@ -114,9 +115,11 @@ def _training_data(opened: LoadedRun, client: int) -> list[str]:
     contexts = federation.contexts_per_client[client]
     size = int(federation.sizes[client])
     amount = f"{size} samples in {contexts} context{'s' if contexts > 1 else ''}"
+    found = found_in_words(opened.run.found, Names.of(opened.run.start.get("schema", {})))
     return [
         f"`{federation.name}`: {federation.clients} clients; {opened.clients[client]} has {amount}. "
-        f"All clients together have {int(federation.sizes.sum())} samples."
+        f"All clients together have {int(federation.sizes.sum())} samples.",
+        *(["", f"Before training: {found}"] if found else []),
     ]
 
 

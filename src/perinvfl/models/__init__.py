@@ -76,7 +76,7 @@ class ModelSettings:
     blind_to: Symmetry = hyper(
         "nothing",
         "average the model's answers over rotations by right angles or mirrorings of the image, so that it "
-        "cannot tell by which an image was turned; nothing lets it see images as they are",
+        'cannot tell by which an image was turned; with "nothing" it sees images as they are',
         later=True,
     )
     build: str = hyper(

@@ -55,7 +55,7 @@ class ContextSettings:
     align: Symmetry = hyper(
         "nothing",
         "estimate by which rotation or mirroring each client's images differ from the first client's, "
-        "and undo it, so that all clients see images alike; nothing leaves them as they are",
+        'and undo it, so that all clients see images alike; "nothing" keeps images as they are',
         later=True,
     )
     every: int = hyper(

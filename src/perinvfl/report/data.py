@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from perinvfl.core.naming import client_names
+from perinvfl.core.naming import client_names, plural, thing_of
 from perinvfl.errors import UserError
 from perinvfl.plots.figure_data import CONSTANT, SHORTCUTS, TITLES, is_number, is_search, styles_of
 from perinvfl.report.notes import notes_on
@@ -253,10 +253,13 @@ def _is_own(start: Event) -> bool:
 
 
 def own_words(start: Event) -> dict[str, str]:
-    """What client, context and label are called: on own data, by the names of their columns."""
+    """What clients, context and label are called: on own data, by the names of their columns."""
     data, own = start["asked"]["data"], _is_own(start)
+    thing = thing_of(data.get("client") or "") if own else ["client"]
+    client = thing[0] if len(thing) == 1 and thing[0].isalpha() else "site"
     return {
-        "client": data.get("client") or "site" if own else "client",
+        "client": client,
+        "clients": plural(client),
         "context": data.get("context") or "test" if own else "Test context",
         "label": data.get("label") or "label" if own else "label",
     }

@@ -230,13 +230,13 @@
   const valueOf = (method, name) => (state.client < 0 ? method.cases[name][0] : method.clients[state.client][name]);
   const constantOf = (name) => (state.client < 0 ? section().constant.cases[name] : section().constant.clients[state.client][name]);
   const averageOf = (method) => mean(section().spectrum.map((name) => valueOf(method, name)));
-  const word = () => (section().own ? `${section().words.client}s` : "clients");
+  const word = () => section().words.clients;
   const who = () => (state.client < 0 ? `mean over ${section().clients.length} ${word()}` : section().clients[state.client]);
 
   // Own data: a bar per method at each site, since the order of contexts means nothing. From zero, so that lengths compare.
   function drawBars() {
     const here = section(), box = byId("spectrum"), methods = visible();
-    const width = Math.max(280, box.clientWidth), left = Math.min(120, width * 0.28), right = 54, thick = 11;
+    const width = Math.max(280, box.clientWidth), left = Math.min(120, width * 0.28), named = width > 600 && methods.length <= 4, right = named ? 150 : 54, thick = 11;
     const shown = state.client < 0 ? [-1, ...here.clients.keys()].slice(0, 31) : [state.client];
     const spanOf = (method, name, client) => {
       const found = method.spans[name];
@@ -263,7 +263,7 @@
             const [low, top] = spanOf(method, name, client);
             groups[row].append(drawn("rect", { class: "bar", x: left, y, width: Math.max(0.5, x(value) - left), height: thick - 2, fill: fitted(method.colour) }));
             if (low != null) groups[row].append(drawn("line", { class: "whisker", x1: x(low), x2: x(top), y1: y + thick / 2 - 1, y2: y + thick / 2 - 1 }));
-            if (methods.length <= 4) values.push(drawn("text", { class: "value" + dim(method), x: Math.max(x(value), top == null ? 0 : x(top)) + 5, y: y + thick - 2 }, here.unit === "%" ? value.toFixed(1) : String(+value.toPrecision(3))));
+            if (methods.length <= 4) values.push(drawn("text", { class: "value" + dim(method), x: Math.max(x(value), top == null ? 0 : x(top)) + 5, y: y + thick - 2 }, (here.unit === "%" ? value.toFixed(1) : String(+value.toPrecision(3))) + (named && client === shown[0] ? ` ${method.name}` : "")));
             places.push({ px: x(value), py: y + thick / 2 - 1, row, series: { method: method.name, name: method.name }, point: { y: value, low, high: top, label: `${name}, ${label}` } });
           }
           y += thick;
@@ -527,7 +527,7 @@
     state.hidden = new Set();
     state.shown = "shifted";
     for (const first of document.querySelectorAll(".first")) first.hidden = Number(first.dataset.of) !== state.section;
-    byId("client-word").textContent = here.own ? here.words.client : "Client";
+    byId("client-word").textContent = here.words.client[0].toUpperCase() + here.words.client.slice(1);
     byId("h-clients").textContent = `By ${here.own ? here.words.client : "client"}`;
     byId("rule-box").hidden = here.views.length < 2;
     fill("rule", here.views.map((one, index) => [index, one.rule]), state.view);

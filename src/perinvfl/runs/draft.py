@@ -51,7 +51,7 @@ def draft_text(draft: Draft) -> str:
         "[data]",
         'benchmark = "file"',
         f"path = {toml_value(draft.path)}"
-        + ("" if Path(draft.path).is_absolute() else "  # seen from this file's folder"),
+        + ("" if Path(draft.path).is_absolute() else "  # relative to this file's folder"),
         *_columns(draft),
         *_held_out(draft),
         *_ignored(draft),
@@ -98,7 +98,7 @@ def _columns(draft: Draft) -> list[str]:
 
 def _held_out(draft: Draft) -> list[str]:
     if draft.held_out:
-        return [f"test_contexts = [{toml_value(draft.held_out)}]  # never trains, only tests; {draft.why_held_out}"]
+        return [f"test_contexts = [{toml_value(draft.held_out)}]  # used for testing only; {draft.why_held_out}"]
     return [f"# No context is held out: {draft.why_held_out}."]
 
 

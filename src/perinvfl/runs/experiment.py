@@ -22,6 +22,7 @@ data.grayscale = true         # data, contexts, model and training settings for 
 import dataclasses
 import math
 import re
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +77,9 @@ def read_table(path: Path, overrides: list[str] | None = None) -> dict[str, Any]
             "`perinvfl list demo` shows one."
         ) from None
     except (TomlError, UnicodeDecodeError) as error:
+        if path.suffix.lower() in (".csv", ".tsv", ".parquet"):
+            init = f"perinvfl init {shlex.quote(str(path))}"
+            raise UserError(f"{path} is a table; `{init}` writes an experiment file for it.") from None
         raise UserError(f"{path} is not a TOML file: {error}.") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from perinvfl.core.naming import listed, name_of, words_of
+from perinvfl.core.naming import listed, name_of, thing_of
 from perinvfl.data.own.readers.tables import Cells
 from perinvfl.data.own.rows import MISSING, MOST_CLASSES, in_order, number_of
 
@@ -66,17 +66,18 @@ def _names(cells: Cells, column: str) -> list[str]:
 
 
 def _by_name(role: str, names: Mapping[str, Sequence[str]]) -> Guess | None:
-    """The column with the likeliest name among those whose values would do."""
+    """The column with the likeliest name among those whose values would do: one word before several."""
     ranked = []
     for place, (column, values) in enumerate(names.items()):
-        words = words_of(column)
+        words = thing_of(column)
         hits = [WORDS[role].index(word) for word in words if word in WORDS[role]]
         if hits and _would_do(role, values):
             ranked.append((len(words) > 1, min(hits), place, column))
     if not ranked:
         return None
-    _, hit, _, column = min(ranked)
-    return Guess(column, f'its name says "{WORDS[role][hit]}", and it has {_values(names[column])}')
+    (_, hit, _, column), *others = sorted(ranked)
+    other = f"; {listed(other for *_, other in others)} could be it too" if others else ""
+    return Guess(column, f'its name says "{WORDS[role][hit]}", and it has {_values(names[column])}{other}')
 
 
 def _by_values(role: str, names: Mapping[str, Sequence[str]]) -> Guess:

@@ -23,7 +23,8 @@ def column_roles(path: Path | str, header: Sequence[str], columns: Columns) -> C
                 Fault(
                     "",
                     "",
-                    f'there is no column "{name}"; say with {role} which column it is{none}{_near(name, header)}',
+                    f'there is no column "{name}"; set {role} (--{role} in a command) to the column that is meant{none}'
+                    f"{_near(name, header)}",
                 )
             )
     if not columns.label:

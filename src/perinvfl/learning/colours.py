@@ -59,7 +59,8 @@ def find_colours(sums: Params, channels: int) -> Colours:
     while strength > LEANED_ON:
         away.append(more)
         strength, more = _leaned_on(class_slopes(known), noise, away)
-    while away and left_without(sums, _taken(found, away).glass(channels)) < LEAST_LEFT:
+    contrasts = contrasts_of(sums, channels)
+    while away and left_without(contrasts, _taken(found, away).glass(channels)) < LEAST_LEFT:
         away.pop()
     evened = not away or _leaned_on(class_slopes(known), noise, away)[0] > LEANED_ON
     return Colours(_taken(found, away), evened)
@@ -82,13 +83,16 @@ def _leaned_on(slopes: Tensor, noise: Tensor, away: list[Tensor]) -> tuple[float
     return float(distance(white @ best)), mixture / mixture.norm()
 
 
-def left_without(sums: Params, glass: Tensor) -> float:
-    """The share of the contrasts within images that is left when colours are seen through this glass [C, C]."""
-    channels = len(glass)
-    if len(sums["total"]) == channels:
-        return 1.0
-    rows, columns = torch.tril_indices(channels, channels)
+def contrasts_of(sums: Params, channels: int) -> Tensor:
+    """[C, C] how channels vary and go together within images, up to a factor; 0 where there are too many channels."""
     together = torch.zeros(channels, channels, dtype=torch.float64)
-    together[rows, columns] = sums["total"][channels:].double().cpu()
-    together = together + together.tril(-1).T
-    return float((glass @ together @ glass.T).trace() / together.trace().clamp(min=1e-12))
+    if len(sums["total"]) > channels:
+        rows, columns = torch.tril_indices(channels, channels)
+        together[rows, columns] = sums["total"][channels:].double().cpu()
+    return together + together.tril(-1).T
+
+
+def left_without(contrasts: Tensor, glass: Tensor) -> float:
+    """The share of the contrasts within images that is left when colours are seen through this glass [C, C]."""
+    whole = contrasts.trace()
+    return float((glass @ contrasts @ glass.T).trace() / whole) if float(whole) > 0 else 1.0

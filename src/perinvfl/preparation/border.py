@@ -82,7 +82,8 @@ def note_border(radius: float, own: Federation, notes: Notes, client: int, predi
         sums, around = sums_received(border_zeros(own), predict, own.train.x[0]), border_numbers(own.shape[0])
         cells = columns_of(sums, slice(around, None))
         marked = [] if radius else find_marks(cells)
-        hidden = _with_neighbours(marked) if marked and apart(columns_of(cells, marked)) > LEANED_ON else []
+        marked = marked if marked and apart(columns_of(cells, marked)) > LEANED_ON else []
+        hidden = _with_neighbours(marked)
         if hidden and len(hidden) <= MOST_HIDDEN:
             marked, likely = [], torch.full((own.train.y.shape[1], len(sums["weight"])), 1 / own.classes)
         else:

@@ -11,7 +11,14 @@ from perinvfl.core.tree import Params
 from perinvfl.data.encoding import gap_columns
 from perinvfl.data.federation import Federation
 from perinvfl.data.images import AS_IT_IS
-from perinvfl.learning.colours import colour_numbers, colour_statistics, find_colours
+from perinvfl.learning.colours import (
+    LEAST_LEFT,
+    colour_numbers,
+    colour_statistics,
+    contrasts_of,
+    find_colours,
+    left_without,
+)
 from perinvfl.learning.ranks import ranks
 from perinvfl.learning.slopes import summaries, zero_sums
 from perinvfl.learning.variation import Variation, find_variation
@@ -25,6 +32,7 @@ from perinvfl.preparation.summing import sums_model, sums_received
 # The name of the note: [1, 3] where something varies, by its number in SOURCES; whether it was kept, as nothing else is
 # left; and whether images are to be brought to the same brightness.
 SEEN = "seen"
+CONTRASTS = "contrasts"  # likewise, until colours are settled: of `learning.colours`
 SOURCES = (None, "contexts", "clients")
 MOST_DIRECTIONS = 8
 
@@ -82,8 +90,10 @@ def note_variation(own: Federation, notes: Notes, client: int, predict: Predict)
     else:
         found, evened = find_variation(sums, False, gap_columns(own.schema.encodings)), False
     seen = torch.tensor([[SOURCES.index(found.source), int(found.kept), int(evened)]])
-    lens = _colour_lens(found, own.shape[0]) if images else _column_lens(sums, found)
-    return {**notes, LENS: lens[None], SEEN: seen}
+    if not images:
+        return {**notes, LENS: _column_lens(sums, found)[None], SEEN: seen}
+    contrasts = contrasts_of(sums, own.shape[0]).float()
+    return {**notes, LENS: _colour_lens(found, own.shape[0])[None], SEEN: seen, CONTRASTS: contrasts[None]}
 
 
 def is_evened(notes: Notes) -> bool:
@@ -146,15 +156,17 @@ def _one_direction(lens: Tensor) -> bool:
 def note_second(own: Federation, notes: Notes, client: int, predict: Predict) -> Notes:
     """A table's columns are brought to mean 0 and deviation 1. Of images: the direction in which the two sides differ,
     within a class and context, at every client alike."""
-    lens = notes[LENS][0]
+    lens, kept = notes[LENS][0], {name: leaf for name, leaf in notes.items() if name != CONTRASTS}
     sums = sums_received(_second_zeros(own), predict, own.train.x[0])
     if not is_image(own.shape):
         return {**notes, LENS: _scaled(lens, sums)[None]}
     if not _one_direction(lens) or not float(sums["weight"]) > 0:
-        return notes
-    better = sums["slope"] / sums["weight"].clamp(min=1e-12)
-    found = make_lens(lens[0], lens[1], better.to(lens), len(lens) - 2)
-    return {**notes, LENS: found[None]}
+        return kept
+    better = (sums["slope"] / sums["weight"].clamp(min=1e-12)).double().cpu()
+    glass = Variation(None, directions=(tuple(better[0].tolist()),)).glass(own.shape[0])
+    if left_without(notes[CONTRASTS][0].double(), glass) < LEAST_LEFT:
+        return kept
+    return {**kept, LENS: make_lens(lens[0], lens[1], better.to(lens), len(lens) - 2)[None]}
 
 
 def _scaled(lens: Tensor, sums: Params) -> Tensor:

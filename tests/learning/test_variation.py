@@ -14,8 +14,8 @@ from perinvfl.data.federation import Federation
 from perinvfl.learning.colours import colour_numbers, colour_statistics, find_colours
 from perinvfl.learning.ranks import ranks
 from perinvfl.learning.slope_test import chance
-from perinvfl.learning.slopes import SCALE, client_sums, zero_sums
-from perinvfl.learning.variation import Variation, find_answer, find_variation
+from perinvfl.learning.slopes import SCALE, client_sums, unscaled, zero_sums
+from perinvfl.learning.variation import Variation, find_answer, find_variation, one_by_one
 
 TWO = ((0.95, 0.8),) * 5
 
@@ -234,6 +234,25 @@ def test_answers_that_vary_are_found_at_their_earliest() -> None:
     assert found is not None and found.place == 1
     still = Federation("answers", "binary", 1, 2, answers._replace(x=columns[..., [0, 3]]), {}, ())
     assert find_answer(sums_of(still), images=False) is None
+
+
+@pytest.mark.parametrize("classes", [3, 5, 10])
+def test_answers_of_several_classes_that_are_right_equally_often_do_not_vary(classes: int) -> None:
+    """Over repetitions, the statistic is about its degrees of freedom, or below."""
+    source, each = torch.Generator().manual_seed(classes), []
+    for _ in range(40):
+        total = zero_sums((1,), 1, 1)
+        for _ in range(4):
+            y, other = (torch.randint(low, classes, (400,), generator=source) for low in (0, 1))
+            said = torch.where(torch.rand(400, generator=source) < 0.15, (y + other) % classes, y)
+            x = torch.cat([(said == c).float()[:, None] for c in range(classes)])
+            label = torch.cat([(y == c).float() for c in range(classes)])
+            own = client_sums("binary", 1, 1, x, label, torch.zeros(len(x)).long())
+            total = {name: total[name] + own[name] for name in total}
+        found, noise = unscaled(total)
+        squares = float(found["square"] - found["slope"].square() / found["weight"]) / float(noise)
+        each.append(squares / 3 / one_by_one(classes))
+    assert 0.5 < sum(each) / len(each) < 1.4
 
 
 def test_chance() -> None:

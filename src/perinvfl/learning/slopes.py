@@ -167,8 +167,10 @@ def class_slopes(found: Params) -> Tensor:
 
 
 def distance(slopes: Tensor) -> Tensor:
-    """[...] how far classes lie apart at most, from slopes [C, ...]: of two classes there is one slope."""
-    return slopes[0].abs() if len(slopes) == 1 else slopes.amax(0) - slopes.amin(0)
+    """[...] how far one class lies from the middle of the others at most, from slopes [C, ...]: of two classes, there
+    is one slope; of several, slopes are counted from the middle of all."""
+    classes = len(slopes)
+    return slopes.abs().amax(0) * (1.0 if classes == 1 else classes / (classes - 1))
 
 
 def squared(rows: Tensor, full: bool) -> Tensor:

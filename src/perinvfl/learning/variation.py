@@ -32,11 +32,12 @@ from perinvfl.learning.slopes import (
 ALPHA = 0.003  # how often nothing at all would look like this
 # The same between contexts, of columns in which the classes lie at least so many standard deviations apart: the more a
 # model would lean on a column, the more is lost if it varies and is not found.
-ALPHAS = (2.0, 0.05), (1.5, 0.02), (1.0, 0.01)
+ALPHAS = (2.0, 0.05), (1.5, 0.01), (1.0, 0.005)
 CLIENT_ALPHA = 0.05  # the same between clients, where what half of the columns show counts as nothing
 # Differences of class means, in standard deviations, that a model leans on. Between clients columns that have them are
 # looked at alone, since weak ones differ by style as well.
 LEANED_ON, LEANED_ON_BETWEEN_CLIENTS = 1.0, 1.5
+LEANED_ON_OF_SEVERAL = 1.7  # between clients, where there are more than two classes
 LEANED_ON_AT_ALL = 0.5  # of the colours of images
 NEARLY = 0.8  # of the largest statistic counts as much
 
@@ -90,7 +91,8 @@ def find_variation(sums: Params, images: bool, gaps: Mapping[int, int] = NO_GAPS
     else:
         tests, source = [_between_clients(found, noise)], "clients"
         if not images:
-            tests = [test.tempered(strength > LEANED_ON_BETWEEN_CLIENTS) for test in tests]
+            least = LEANED_ON_BETWEEN_CLIENTS if len(found["slope"]) == 1 else LEANED_ON_OF_SEVERAL
+            tests = [test.tempered(strength > least) for test in tests]
     chosen: list[int] = []
     for test in tests:
         if images:
@@ -117,9 +119,8 @@ def find_answer(
     """Of columns that are answers of a model as it learns, the one that varies most, the earliest of about as much.
 
     None where none varies beyond chance. Of a table's clients with one context each, the answers differ by style.
-    classes: where there are more than two, each sample is counted once for each. Answers and labels of one sample then
-    add up to one, so that sums vary by C / (C − 1) more than as many single samples would. between_clients: how much a
-    model must lean on what varies between clients alone.
+    classes: where there are more than two, each sample is counted once for each. between_clients: how much a model must
+    lean on what varies between clients alone.
     """
     found, noise = unscaled(sums)
     strength = _strength(found, noise)
@@ -129,13 +130,23 @@ def find_answer(
     else:
         tests = [_between_clients(found, noise)] if images else []
         leaned_on = strength > between_clients
-    inflation = classes / (classes - 1) if classes > 2 else 1.0
+    inflation = one_by_one(classes)
     for test in (dataclasses.replace(test, inflation=inflation) for test in tests):
         each = torch.where(leaned_on, test.each(), 0.0).tolist()
         if test.stands_out(max(each), len(each)):
             place = next(place for place, statistic in enumerate(each) if statistic >= NEARLY * max(each))
             return Answer(place, float(strength[place]))
     return None
+
+
+def one_by_one(classes: int) -> float:
+    """How much more slopes vary where each sample is counted once for each class than if those were single samples.
+
+    Answers and labels of one sample add up to one: C / (C − 1). And a class is rare among all, while most of what
+    varies is whether its own samples are named so: ((C − 1)² + 1) / (2 (C − 1)) where mistakes are rare.
+    """
+    others = classes - 1
+    return classes / others * (others**2 + 1) / (2 * others) if classes > 2 else 1.0
 
 
 def find_marks(sums: Params) -> list[int]:

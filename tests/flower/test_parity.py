@@ -220,7 +220,7 @@ def test_a_deployed_run_finds_a_mark_as_the_simulator_does(tmp_path: Path) -> No
     simulated = simulate(trial, tmp_path)
     assert_same(trial, deploy(trial, tmp_path), tmp_path, simulated)
     runs = [read_run(record.parent) for record in tmp_path.rglob("events.jsonl")]
-    assert runs and all(run is not None and 0 in run.found["shortcut"]["cells"] for run in runs)
+    assert runs and all(run is not None and 0 in run.found["shortcut"]["hidden"] for run in runs)
 
 
 def test_the_cases_hold_every_pair() -> None:

@@ -267,3 +267,9 @@ def test_an_algorithm_of_ones_own_by_name_from_an_experiment_file(tmp_path: Path
     (tmp_path / "new_algorithm.py").write_text("class FadingProx:\n    pass\n")
     refused = called("run", file, cwd=tmp_path)
     assert refused.returncode == 2 and "must be a dataclass that extends" in refused.stderr
+
+
+@pytest.mark.parametrize("name", ["planted", "rc_mnist"])
+def test_the_number_of_classes_of_a_benchmark_can_be_set(name: str) -> None:
+    small = {"rows": 30, "test_rows": 5} if name == "planted" else {"train_per_client": 20, "test_per_client": 5}
+    assert pf.load(name, classes=10, **small).outputs == 10

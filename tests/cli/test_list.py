@@ -78,3 +78,7 @@ def test_every_preset_is_a_sound_experiment() -> None:
     for name in preset_names():
         experiment = read_experiment(preset_file(name))
         assert experiment.name == name and len(experiment.trials) == 1 and preset_line(name)
+
+
+def test_a_preset_is_found_by_its_former_name() -> None:
+    assert preset_file("recommended-rc_mnist_blind") == preset_file("discounted-rc_mnist_blind")

@@ -1,6 +1,6 @@
 """`recommended` on images of three classes: what the reference reads is discounted class by class."""
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -9,6 +9,7 @@ from perinvfl.algorithms import FedAvg
 from perinvfl.algorithms.base import Algorithm
 from perinvfl.algorithms.recommended import Recommended
 from perinvfl.core.seeding import generator
+from perinvfl.data.benchmarks.planted import PlantedSettings, planted_federation
 from perinvfl.data.federation import Federation, Split
 from perinvfl.engine.program_run import ProgramRun
 from perinvfl.learning.training import Training
@@ -17,6 +18,7 @@ from perinvfl.preparation.program import program_of
 from perinvfl.preparation.settings import ContextSettings
 
 ROUNDS = 60
+EXECUTORS: tuple[Literal["loop", "vmap"], ...] = ("loop", "vmap")
 
 
 def pictures(agree: tuple[float, ...], purpose: str, clients: int = 3, samples: int = 600) -> Split:
@@ -61,3 +63,18 @@ def test_a_place_that_changes_its_meaning_is_discounted() -> None:
 def test_what_is_the_same_everywhere_is_left_alone(agree: tuple[float, ...]) -> None:
     _, found = trained(Recommended(), agree)
     assert found["shortcut"]["reference"]["chosen"] == -1 and "right" not in found
+
+
+def test_executors_agree_on_what_is_left_out_of_a_table() -> None:
+    federation = planted_federation(PlantedSettings(classes=4, rows=300, test_rows=10, p_train=((0.95, 0.6),) * 3), 0)
+    models, facts = [], []
+    for executor in EXECUTORS:
+        program = program_of(Recommended(), Training(rounds=4, executor=executor, device="cpu"), ContextSettings())
+        run = ProgramRun(program, [Recommended()], {0: federation}, [0], ModelSettings(hidden=(8,)))
+        while run.rounds_done < 4:
+            run.round()
+        models.append(run.simulation.shared_model())
+        facts.append(run.facts(0))
+    assert facts[0] == facts[1] and facts[0]["shortcut"]["left_out"] == [6, 7, 8, 9]
+    for name, leaf in models[0].items():
+        torch.testing.assert_close(models[1][name], leaf, rtol=1e-4, atol=1e-5)

@@ -200,7 +200,9 @@ def _model(given: Given, federation: Federation, training: Training) -> tuple[Mo
 
 def _plain(settings: dict[str, Any]) -> dict[str, Any]:
     """A single text where a list of texts is meant is a mistake that Python would hide."""
-    for key in ("test_contexts", "ignore", "features", "categories", "classes", "exclude_clients", "hidden"):
+    if isinstance(settings.get("classes"), str):  # a number of classes is a setting of benchmarks
+        settings = {**settings, "classes": (settings["classes"],)}
+    for key in ("test_contexts", "ignore", "features", "categories", "exclude_clients", "hidden"):
         if isinstance(settings.get(key), str | int):
             settings = {**settings, key: (settings[key],)}
     return settings

@@ -10,6 +10,8 @@ from perinvfl.core.config import suggest
 from perinvfl.core.shipped import shipped
 from perinvfl.errors import UserError
 
+FORMER_NAMES = {"recommended-rc_mnist_blind": "discounted-rc_mnist_blind"}
+
 
 def preset_names() -> list[str]:
     """
@@ -23,6 +25,7 @@ def preset_names() -> list[str]:
 
 def preset_file(name: str) -> Path:
     """The experiment file of a preset."""
+    name = FORMER_NAMES.get(name, name)
     if name not in preset_names():
         raise UserError(f"--preset {name} is not known{suggest(name, preset_names())}")
     return Path(str(files(__name__) / f"{name}.toml"))

@@ -37,7 +37,9 @@ CLIENT_ALPHA = 0.05  # the same between clients, where what half of the columns 
 # Differences of class means, in standard deviations, that a model leans on. Between clients columns that have them are
 # looked at alone, since weak ones differ by style as well.
 LEANED_ON, LEANED_ON_BETWEEN_CLIENTS = 1.0, 1.5
-LEANED_ON_OF_SEVERAL = 1.7  # between clients, where there are more than two classes
+# Between clients, where there are more than two classes: of columns, and of a model's answers. A model that has only
+# begun to learn many classes is right more often where the style is easier.
+LEANED_ON_OF_SEVERAL, ANSWERS_OF_SEVERAL = 1.7, 2.0
 LEANED_ON_AT_ALL = 0.5  # of the colours of images
 NEARLY = 0.8  # of the largest statistic counts as much
 
@@ -113,9 +115,7 @@ def find_variation(sums: Params, images: bool, gaps: Mapping[int, int] = NO_GAPS
     return _unless_all(Variation(source, tuple(chosen)), given, given["noise"] / given["rows"].clamp(min=1), images)
 
 
-def find_answer(
-    sums: Params, images: bool, classes: int = 2, between_clients: float = LEANED_ON_BETWEEN_CLIENTS
-) -> Answer | None:
+def find_answer(sums: Params, images: bool, classes: int = 2, between_clients: float | None = None) -> Answer | None:
     """Of columns that are answers of a model as it learns, the one that varies most, the earliest of about as much.
 
     None where none varies beyond chance. Of a table's clients with one context each, the answers differ by style.
@@ -129,7 +129,8 @@ def find_answer(
         leaned_on = strength > LEANED_ON
     else:
         tests = [_between_clients(found, noise)] if images else []
-        leaned_on = strength > between_clients
+        usual = ANSWERS_OF_SEVERAL if classes > 2 else LEANED_ON_BETWEEN_CLIENTS
+        leaned_on = strength > (usual if between_clients is None else between_clients)
     inflation = one_by_one(classes)
     for test in (dataclasses.replace(test, inflation=inflation) for test in tests):
         each = torch.where(leaned_on, test.each(), 0.0).tolist()

@@ -1,11 +1,14 @@
 """Accuracy by class and group, and runs that are shown by it."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
+from perinvfl.errors import UserError
 from perinvfl.plots.figure_data import look_at, spectrum_values
 from perinvfl.results.scores import class_balanced, has_groups
+from perinvfl.results.table import make_table
 from perinvfl.runs.experiment import build_experiment
 from perinvfl.runs.progress import Progress
 from perinvfl.runs.records import Run, read_run
@@ -68,3 +71,12 @@ def test_figures_of_rare_classes_show_class_balanced_accuracy_along_the_shift(bi
 def test_a_run_without_groups_stays_as_it_is() -> None:
     run = Run(Path(), [{"event": "start", "notes": {"constant": {"0.1": [0.5]}}}])
     assert not has_groups(run) and class_balanced(run) is run
+
+
+def test_runs_of_which_one_has_no_groups_are_not_shown_by_group(birds: Run) -> None:
+    start, *others = birds.events
+    notes = {name: note for name, note in birds.notes.items() if name != "groups"}
+    without = dataclasses.replace(birds, events=[{**start, "notes": notes, "seed": 1}, *others])
+    assert make_table([birds], "balanced").rows
+    with pytest.raises(UserError, match="not all of these runs have groups"):
+        make_table([birds, without], "balanced")

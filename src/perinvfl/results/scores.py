@@ -138,9 +138,9 @@ def global_average(runs: list[Run], spectrum: Sequence[str], rounds: Sequence[in
     return 100 * statistics.fmean(map(mean_known, rows)) if all(map(any_known, rows)) else None
 
 
-def check_score(run: Run, score: Score) -> None:
-    if score != "accuracy" and not has_groups(run):
-        raise UserError(f'--score {score}: these runs have no groups; "accuracy" is what they hold.')
+def check_score(runs: list[Run], score: Score) -> None:
+    if score != "accuracy" and not all(map(has_groups, runs)):
+        raise UserError(f'--score {score}: not all of these runs have groups; "accuracy" is what they hold.')
 
 
 def has_groups(run: Run) -> bool:

@@ -99,7 +99,7 @@ def make_table(runs: list[Run], score: Score = "accuracy") -> Table:
     runs = join_folds(runs)
     finished = finished_runs(runs)
     first = finished[0]
-    check_score(first, score)
+    check_score(finished, score)
     spectrum = tuple(first.spectrum)
     rows = [constant_row(finished, spectrum, score)]
     for label, same in by_setting(finished).items():
@@ -201,7 +201,7 @@ def published_table(published: SearchRecords, rule_name: str, score: Score = "ac
         )
     first = published.chosen[0]
     spectrum = tuple(first.spectrum)
-    check_score(first, score)
+    check_score(published.chosen, score)
     rows = [constant_row(published.chosen, spectrum, score)]
     for method, choice in published.choices(rule.name).items():
         last_runs, runs = (published.runs_of(method, number) for number in (choice.last_setting, choice.setting))

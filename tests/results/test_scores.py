@@ -76,7 +76,7 @@ def test_a_run_without_groups_stays_as_it_is() -> None:
 def test_runs_of_which_one_has_no_groups_are_not_shown_by_group(birds: Run) -> None:
     start, *others = birds.events
     notes = {name: note for name, note in birds.notes.items() if name != "groups"}
-    without = dataclasses.replace(birds, events=[{**start, "notes": notes, "seed": 1}, *others])
+    without = dataclasses.replace(birds, events=[{**start, "notes": notes, "id": "another"}, *others])
     assert make_table([birds], "balanced").rows
     with pytest.raises(UserError, match="not all of these runs have groups"):
         make_table([birds, without], "balanced")

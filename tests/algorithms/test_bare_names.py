@@ -60,6 +60,7 @@ def test_a_bare_name_learns(name: str, executor: Literal["vmap", "loop"], data: 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("executor", ["loop", "vmap"])
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
-def test_a_bare_name_learns_pictures(name: str) -> None:
-    assert learned(name, "birds", "loop").better
+def test_a_bare_name_learns_pictures(name: str, executor: Literal["vmap", "loop"]) -> None:
+    assert learned(name, "birds", executor).better

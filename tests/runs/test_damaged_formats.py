@@ -205,6 +205,21 @@ def test_settings_that_are_nested_deeply_are_no_settings() -> None:
     assert 'no "environment"' in fault_in_fields(events)
 
 
+@pytest.mark.parametrize("counts", [[5], [5, 1, 3], [0, 0, 0, 0], [-1, 2, 3, 4], []])
+def test_groups_are_two_for_each_class(counts: list[int]) -> None:
+    events = published("recommended/waterbird")
+    next(iter(events[0]["notes"]["groups"]["counts"].values()))[0] = counts
+    assert "groups that are not two for each class" in fault_in_results(events)
+
+
+def test_groups_of_a_test_context_that_there_is_not_are_noticed() -> None:
+    events = published("recommended/waterbird")
+    first = next(event for event in events if event["event"] == "evaluation")
+    kind = next(name for name in first if name.endswith(" groups"))
+    first[kind]["another"] = next(iter(first[kind].values()))
+    assert "groups that are not those of its tests" in fault_in_results(events)
+
+
 def test_a_client_that_was_away_was_away_from_every_test_context() -> None:
     events = published("recommended/waterbird")
     groups = events[-2]["personal groups"] if "personal groups" in events[-2] else events[1]["personal groups"]

@@ -175,4 +175,5 @@ def class_balanced(run: Run) -> Run:
     constant = by_client({case: constant_hits(counts, majority) for case, counts in there.items()})
     notes = run.notes | {"constant": run.notes["constant"] | constant}
     start, *others = run.events
-    return dataclasses.replace(run, events=[start | {"notes": notes}, *map(balanced, others)])
+    shown = [balanced(event) if event["event"] == "evaluation" else event for event in others]
+    return dataclasses.replace(run, events=[start | {"notes": notes}, *shown])

@@ -293,6 +293,8 @@ def fault_in_results(events: list[Event]) -> str:
         by_client += [groups["majority"], *groups["counts"].values()]
     if any(len(rows) != clients for rows in by_client):
         return f"it is about {clients} clients, and not all it says of them is about as many"
+    if groups is not None and not all(_are_groups(row) for rows in groups["counts"].values() for row in rows):
+        return "it counts its tests in groups that are not two for each class, or has a client without any"
     first, before, needed = evaluations[0], 0, notes["constant"].keys()
     for event in evaluations:
         kinds = [kind for kind in KINDS if kind in event]
@@ -319,11 +321,16 @@ def _fits(cases: dict[str, list[Any]], needed: Collection[str], clients: int) ->
     return all(case in cases for case in needed) and all(len(row) == clients for row in cases.values())
 
 
+def _are_groups(counts: list[Any]) -> bool:
+    """Two for each class: samples with the shortcut and against it."""
+    return len(counts) % 2 == 0 and all(count >= 0 for count in counts) and any(counts)
+
+
 def _groups_fit(event: Event, kinds: list[str], there: dict[str, list[list[Any]]], clients: int) -> bool:
     """Hits are counted in the groups that there are, of every client, or not at all of one that was away."""
-    for kind in kinds:
+    for kind in {*kinds, *(kind for kind in KINDS if f"{kind} groups" in event)}:
         hits = event.get(f"{kind} groups", {})
-        if not hits.keys() >= there.keys() or not _fits(hits, (), clients):
+        if hits.keys() != there.keys() or not _fits(hits, (), clients):
             return False
         for case, rows in there.items():
             if any(own and len(own) != len(row) for own, row in zip(hits[case], rows, strict=True)):

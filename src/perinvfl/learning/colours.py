@@ -46,8 +46,9 @@ class Colours(NamedTuple):
 def find_colours(sums: Params, channels: int) -> Colours:
     """By the sums of `colour_statistics`: mixtures of colours to take away, as many as leave something to see.
 
-    Colours are one thing: where one mixture changes its meaning, others that a model would lean on as much are not
-    trusted either. Without its brightness a gray image shows nothing, so that is evened out and not taken away.
+    Colours are one thing: where one mixture changes its meaning, others that a model would lean on are not trusted
+    either, but for the one that shows most of the image. Without its brightness a gray image shows nothing, so that is
+    evened out and not taken away.
     """
     means = columns_of(sums, slice(channels)) if len(sums["total"]) > channels else sums
     found = find_variation(means, True)
@@ -55,14 +56,18 @@ def find_colours(sums: Params, channels: int) -> Colours:
         return Colours(found, False)
     known, noise = unscaled(means)
     away = [torch.tensor(direction, dtype=torch.float64) for direction in found.directions]
-    strength, more = _leaned_on(class_slopes(known), noise, away)
-    while strength > LEANED_ON:
-        away.append(more)
-        strength, more = _leaned_on(class_slopes(known), noise, away)
-    contrasts = contrasts_of(sums, channels)
+    contrasts, slopes = contrasts_of(sums, channels), class_slopes(known)
     while away and left_without(contrasts, _taken(found, away).glass(channels)) < LEAST_LEFT:
         away.pop()
-    evened = not away or _leaned_on(class_slopes(known), noise, away)[0] > LEANED_ON
+    if not away:
+        return Colours(_taken(found, away), True)
+    glass = _taken(found, away).glass(channels)
+    evened = _leaned_on(slopes, noise, away)[0] > LEANED_ON
+    shows_most = torch.linalg.eigh(glass @ contrasts @ glass.T).eigenvectors[:, -1]
+    strength, more = _leaned_on(slopes, noise, [shows_most, *away])
+    while strength > LEANED_ON:
+        away.append(more)
+        strength, more = _leaned_on(slopes, noise, [shows_most, *away])
     return Colours(_taken(found, away), evened)
 
 

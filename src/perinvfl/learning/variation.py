@@ -134,7 +134,7 @@ def find_answer(sums: Params, images: bool, classes: int = 2, between_clients: f
     inflation = one_by_one(classes)
     for test in (dataclasses.replace(test, inflation=inflation) for test in tests):
         each = torch.where(leaned_on, test.each(), 0.0).tolist()
-        if test.stands_out(max(each), len(each)):
+        if test.stands_out(max(each), len(each), min(test.alpha, ALPHA) if classes > 2 else None):
             place = next(place for place, statistic in enumerate(each) if statistic >= NEARLY * max(each))
             return Answer(place, float(strength[place]))
     return None

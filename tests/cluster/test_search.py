@@ -178,7 +178,9 @@ def test_progress_is_told_over_all_tasks(searched: Searched) -> None:
     counts = [line for line in searched.said if line["event"] == "tasks"]
     left = TASKS - sum(line["event"] == "skipped" for line in searched.said)
     assert counts[0] == {"event": "tasks", "done": 0, "at_work": 0, "waiting": left, "nodes": 2}
-    assert counts[-1] == {"event": "tasks", "done": left, "at_work": 0, "waiting": 0, "nodes": 1}
+    nodes = counts[-1]["nodes"]
+    assert counts[-1] == {"event": "tasks", "done": left, "at_work": 0, "waiting": 0, "nodes": nodes}
+    assert nodes in (1, 2)  # tasks may be done before Ray learns that a node is lost
     assert "2 of 8 tasks done, " in searched.killed
 
 

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from perinvfl.core.tree import Params
+from perinvfl.learning.border import MOST_AT_ONCE
 from perinvfl.learning.slopes import JOINT_COLUMNS, ROUNDED, class_slopes, columns_of, distance, unscaled
 from perinvfl.learning.variation import LEANED_ON, Variation, find_variation
 
-MOST_AT_ONCE = 2**24  # numbers of images that are looked at together
 LEAST_LEFT = 0.25  # of the contrasts within images: with less, the object is gone too
 
 

@@ -21,9 +21,13 @@ BESIDE_CHANNELS = GRID**2 + 1
 
 
 def make_lens(scale: Tensor, shift: Tensor, directions: Tensor, most: int) -> Tensor:
-    """From directions [k, d] of any length and angle; k is filled up to `most`."""
+    """From directions [k, d] of any length and angle, the strongest first; k is filled up to `most`, or cut off there.
+
+    >>> make_lens(torch.ones(3), torch.zeros(3), torch.eye(3), most=2).shape
+    torch.Size([4, 3])
+    """
     d = len(scale)
-    kept = directions[directions.norm(dim=1) > 0]
+    kept = directions[directions.norm(dim=1) > 0][:most]
     basis = torch.linalg.qr(kept.T).Q.T if len(kept) else kept.new_zeros(0, d)
     return torch.cat([torch.stack([scale, shift]), basis, scale.new_zeros(most - len(basis), d)])
 

@@ -3,12 +3,17 @@
 Real processes: SIGKILL makes a server that is gone, SIGSTOP one that hangs, whose port still takes connections.
 """
 
+import http.client
 import signal
+import ssl
 import time
 from collections.abc import Callable
 
+import httpx
 import pytest
 
+from perinvfl.flower import layout, site_process
+from perinvfl.flower.adapter.site import Fleet
 from perinvfl.runs.experiment import read_experiment
 from perinvfl.runs.records import read_events
 from tests.commands import until
@@ -83,10 +88,48 @@ def test_a_server_that_hangs_for_a_while_loses_nothing(
     printed, _ = run.communicate(timeout=120)
     assert run.returncode == 0, printed
     (folder,) = federation.records(file)
-    events = [event["event"] for event in read_events(folder / "events.jsonl")]
-    assert events == ["start", "evaluation", "scores", "end"], "nobody was left out"
+    written = list(read_events(folder / "events.jsonl"))
+    assert [event["event"] for event in written] == ["start", "evaluation", "scores", "end"], written[1:3]
     (trial,) = read_experiment(file).trials
     assert_as_simulated(federation, folder, trial, tmp_path_factory.mktemp("simulated"))
+
+
+def test_a_request_that_waits_while_the_server_hangs_is_answered(
+    federation: Processes, hang: Callable[[int], float]
+) -> None:
+    """A connection that was idle before is not closed on it: heartbeats would be lost that way."""
+    trusted = ssl.create_default_context(cafile=str(federation.site("a") / "ca.crt"))
+    server = http.client.HTTPSConnection("localhost", federation.port, context=trusted, timeout=30)
+    server.request("GET", "/")
+    server.getresponse().read()
+    connection = server.sock
+    hang(signal.SIGSTOP)
+    time.sleep(6.0)
+    server.request("GET", "/")
+    time.sleep(0.5)
+    hang(signal.SIGCONT)
+    assert server.getresponse().status == 403 and server.sock is connection
+    server.close()
+
+
+def test_a_beat_that_was_lost_is_made_up_for_soon(federation: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the next one only after the usual pause, a site could look gone where the server hangs twice."""
+    node = site_process.Node(layout.open_site(federation.site("a")), {}, lambda message, _: message, lambda line: None)
+    beats = iter([None, httpx.ReadError("closed"), ValueError("no answer"), None])
+    pauses: list[float] = []
+
+    def beat(fleet: Fleet, id: int, interval: float) -> None:
+        if (error := next(beats)) is not None:
+            raise error
+
+    def wait(seconds: float) -> bool:
+        pauses.append(seconds)
+        return len(pauses) > 4
+
+    monkeypatch.setattr(Fleet, "beat", beat)
+    monkeypatch.setattr(node.stopping, "wait", wait)
+    node.beat()
+    assert pauses == [4.0, 4.0, 0.5, 0.5, 4.0]
 
 
 def test_commands_that_meet_a_server_that_hangs_end_with_a_sentence(

@@ -25,6 +25,7 @@ from perinvfl.flower.layout import ServerFolder
 
 HEADER = b"perinvfl-control"
 KEY_HEADER = PUBLIC_KEY_HEADER.encode()
+KEEP_ALIVE = 60  # seconds; with less, a server that hung for a while closes connections on which a request waits
 LARGEST_REQUEST = 64 * 2**20  # Flower cuts arrays into pieces of 5 MB
 
 Scope = MutableMapping[str, Any]
@@ -107,6 +108,7 @@ def serve(folder: ServerFolder, host: str, port: int, started: Callable[[], None
             log_level="warning",
             ws="none",
             timeout_graceful_shutdown=1,
+            timeout_keep_alive=KEEP_ALIVE,
         )
     )
     server.run()

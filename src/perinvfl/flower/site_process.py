@@ -28,6 +28,7 @@ from perinvfl.flower.credentials import public_pem, read_private_key
 from perinvfl.flower.layout import SiteFolder
 
 HEARTBEAT = 10.0  # the least Flower admits: a site that is gone is known to be so after two of them
+BEAT_EVERY, BEAT_AGAIN = 0.4 * HEARTBEAT, 0.05 * HEARTBEAT  # seconds to the next beat; after one that was lost
 RETRY_MOST = 5.0
 CONTEXTS = 4  # runs of which is known what was asked last
 Answering = Callable[[Message, Context], Message]
@@ -62,7 +63,7 @@ class Node:
         with only_one(self.folder.path / "site.lock", busy):  # two would undo each other's states
             try:
                 self._activate()
-                threading.Thread(target=self._beat, daemon=True).start()
+                threading.Thread(target=self.beat, daemon=True).start()
                 self.say(f"{self.folder.name} takes part; the server is {self.folder.server}")
                 self._work()
                 self._leave()
@@ -151,10 +152,17 @@ class Node:
         with suppress(httpx.HTTPError, ValueError):  # else the server will notice
             self.fleet.deactivate(self.id)
 
-    def _beat(self) -> None:
-        while not self.stopping.wait(HEARTBEAT * 0.4):
-            with suppress(httpx.HTTPError, ValueError):  # the loop that asks for work deals with it
+    def beat(self) -> None:
+        """Tell the server every few seconds that this site is here."""
+        pause = BEAT_EVERY
+        while not self.stopping.wait(pause):
+            try:
                 self.fleet.beat(self.id, HEARTBEAT)
+                pause = BEAT_EVERY
+            except (httpx.HTTPError, ValueError):  # the loop that asks for work deals with it
+                # A server that hung for a while drops connections when it is back: a beat lost then, and the next in
+                # its next pause, would make this site look gone.
+                pause = BEAT_AGAIN
 
     def _call(self, request: Callable[[Any], Any], argument: Any) -> Any:
         """Until the server answers: it may be away for as long as it likes."""

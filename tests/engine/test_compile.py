@@ -26,7 +26,7 @@ from perinvfl.engine.compiling import IfItCompiles, compiles
 from perinvfl.engine.simulation import Simulation
 from perinvfl.errors import UserError
 from perinvfl.learning.training import Training
-from perinvfl.models import ModelSettings
+from perinvfl.models import ModelSettings, build_model
 from perinvfl.preparation.program import LEAST_STEPS, MOST_COMPILED, program_of
 from perinvfl.preparation.settings import ContextSettings
 
@@ -80,7 +80,7 @@ def test_what_cannot_be_compiled_is_said_at_the_start(monkeypatch: pytest.Monkey
         Simulation([PerInvFL()], [random_federation()], [0], Training(compile=True, executor="vmap"))
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UserError, match="needs a C\\+\\+ compiler"):
-        Simulation([PerInvFL()], [random_federation()], [0], Training(compile=True, executor="loop", device="cpu"))
+        simulate(True)
 
 
 ENOUGH = Training(rounds=LEAST_STEPS // 10, batch_size=MOST_COMPILED, executor="loop", device="cpu", compile="auto")
@@ -105,9 +105,10 @@ def test_auto_compiles_where_it_pays(change: dict[str, Any], pays: bool) -> None
 
 def test_auto_is_no_demand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where all clients are one program, or there is no compiler, it changes nothing."""
-    assert not compiles(ENOUGH, batched=True)
+    small = build_model(ModelSettings(hidden=(5,)), (4,), 1, "float32")
+    assert not compiles(ENOUGH, True, small)
     monkeypatch.setenv("PATH", "")
-    assert not compiles(ENOUGH, batched=False)
+    assert not compiles(ENOUGH, False, small)
     assert not simulate("auto").problem.compiled
 
 

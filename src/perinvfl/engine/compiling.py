@@ -6,22 +6,35 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from perinvfl.core.products import MKL_IS_SLOW, WORTH
 from perinvfl.engine.devices import pick_device
 from perinvfl.errors import UserError
 from perinvfl.learning.problem import Step, compiled_descent, descend
 from perinvfl.learning.training import Training
+from perinvfl.models import Model
 
 
-def compiles(training: Training, batched: bool) -> bool:
+def compiles(training: Training, batched: bool, model: Model) -> bool:
     """Whether steps are compiled here; `auto` that does not pay has become false before, by `program_of`."""
+    if not training.compile or (not batched and fast_as_they_are(training, model)):
+        return False
     if training.compile == "auto":
         return not batched and pick_device(training.device).type == "cpu" and _has_compiler()
-    return training.compile
+    return True
 
 
-def pick_descent(training: Training, batched: bool) -> Callable[..., Step]:
+def fast_as_they_are(training: Training, model: Model) -> bool:
+    """Whether the steps of a model lose by being compiled here: the compiler leaves their products to MKL."""
+    large = (training.batch_size or 256) * model.size >= 4 * WORTH
+    plain = model.direct is not None and training.precision == "float32"
+    return MKL_IS_SLOW and large and plain and pick_device(training.device).type == "cpu"
+
+
+def pick_descent(training: Training, batched: bool, model: Model) -> Callable[..., Step]:
     """A step as it is, or compiled."""
-    if not compiles(training, batched):
+    if not compiles(training, batched, model):
+        if training.compile is True:
+            warnings.warn("Steps are not compiled: on this processor they are faster as they are.", stacklevel=3)
         return descend
     if batched:
         raise UserError('training.compile = true goes with training.executor = "loop".')

@@ -32,7 +32,7 @@ def build_problem(
     check_images(federation, training, model, padded)
     if not batched:
         keep_freed_memory()  # clients that take turns ask for the same again and again
-    compiled = compiles(training, batched)
+    compiled = compiles(training, batched, model)
     return Problem(
         model=model,
         task=federation.task,
@@ -40,7 +40,7 @@ def build_problem(
         paired=training.batch_size > 0,
         padded=padded,
         gradient_of=_pick_gradient(compiled, batched),
-        descent=pick_descent(training, batched),
+        descent=pick_descent(training, batched, model),
         overwrites=not batched and not compiled and model.direct is not None,
         batched=batched and model.batched is not None,
         augmentation=federation.augmentation,

@@ -97,7 +97,7 @@ class Simulation:
     def _pick_executor(self, federations: list[Federation]) -> Executor:
         batched = pick_batched(self.training, self.device, self.model)
         # On a GPU a loop is recorded and replayed like a batched program, and so its states are stacked like one's.
-        unrolled = not batched and self.device.type == "cuda" and not compiles(self.training, batched)
+        unrolled = not batched and self.device.type == "cuda" and not compiles(self.training, batched, self.model)
         sizes = {size for federation in federations for size in federation.sizes.unique().tolist()}
         padded = (batched or unrolled) and len(sizes) > 1
         shown = dataclasses.replace(self.federation, augmentation=for_all([f.augmentation for f in federations]))

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from perinvfl.core import tree
+from perinvfl.core.products import linear, product
 from perinvfl.core.tree import Params
 from perinvfl.models import dense
 from perinvfl.models.base import Backward, BatchedPasses, Model, Precision, arithmetic
@@ -87,18 +88,18 @@ def _direct(
     h = _entering(x, dtype)
     entered: list[Tensor] = []  # by layer, [B, widths[layer]]
     for weight, (_, bias) in zip(weights, names, strict=True):
-        entered.append(h if not entered else h.relu_())
-        h = F.linear(h, weight, own.get(bias))
+        entered.append(h)
+        h = linear(h, weight, own.get(bias), relu=len(entered) < len(names))
     logits = h if dtype == torch.float32 else h.float()
 
     def backward(of_logits: Tensor, of_features: Tensor | None) -> Params:
         found, slope = {}, of_logits if of_logits.dtype == dtype else of_logits.to(dtype)  # [B, widths[layer + 1]]
         for layer in range(len(names) - 1, -1, -1):
             weight, bias = names[layer]
-            found[weight] = torch.mm(slope.t(), entered[layer])
+            found[weight] = product(slope.t(), entered[layer])
             found[bias] = slope.sum(0)
             if layer:
-                slope = torch.mm(slope, weights[layer])
+                slope = product(slope, weights[layer])
                 if layer == len(names) - 1 and of_features is not None:
                     slope = slope + of_features
                 slope = torch.ops.aten.threshold_backward(slope, entered[layer], 0)

@@ -8,6 +8,7 @@ import typer
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from perinvfl.cli.columns import USUAL, named_or_guessed
 from perinvfl.cli.options import Category, Format, Missing, TextOrJson, missing_values
 from perinvfl.core.saying import hand_over, say
 from perinvfl.terminal.console import wide_console
@@ -21,11 +22,13 @@ MOST_SHOWN = 30
 
 def audit(
     path: Annotated[Path, typer.Argument(help="A CSV or Parquet table, .npz or .safetensors.")],
-    label: Annotated[str, typer.Option("--label", help="Column to predict.")] = "label",
-    client: Annotated[str, typer.Option("--client", help='Column that names the site; "" for none.')] = "client",
+    label: Annotated[
+        str | None, typer.Option("--label", help="Column to predict; guessed with the next two where none is given.")
+    ] = None,
+    client: Annotated[str | None, typer.Option("--client", help='Column that names the site; "" for none.')] = None,
     context: Annotated[
-        str, typer.Option("--context", help="Column that names the context, such as the year or the device.")
-    ] = "",
+        str | None, typer.Option("--context", help="Column that names the context, such as the year or the device.")
+    ] = None,
     held_out: Annotated[
         list[str] | None, typer.Option("--held-out", help="A context used only to test the advice; may be repeated.")
     ] = None,
@@ -44,8 +47,9 @@ def audit(
     from perinvfl.data.own.files import FileSettings
     from perinvfl.report.audit_page import render_audit
 
+    asked, usual = {"label": label, "client": client, "context": context}, {**USUAL, "context": ""}
     given = {
-        "path": str(path), "label": label, "client": client, "context": context, "task": task,
+        "path": str(path), **named_or_guessed(path, asked, usual, format is TextOrJson.json), "task": task,
         "test_contexts": held_out or [], "features": feature or [], "ignore": ignore or [],
         "categories": category or [], "missing_values": missing_values(missing),
     }  # fmt: skip

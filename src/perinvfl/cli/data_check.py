@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from perinvfl.cli.columns import USUAL, named_or_guessed
 from perinvfl.cli.options import Category, Format, Missing, TextOrJson, missing_values
 from perinvfl.core.naming import shortened, with_and
 from perinvfl.core.saying import hand_over
@@ -27,9 +28,13 @@ def check(
         Path | None, typer.Argument(help="A CSV or Parquet table, .npz, .safetensors, or a folder of photographs.")
     ] = None,
     file: Annotated[Path | None, typer.Option("--file", help="An experiment file that names the data.")] = None,
-    label: Annotated[str, typer.Option("--label", help="Column to predict.")] = "label",
-    client: Annotated[str, typer.Option("--client", help='Column that names the client; "" for none.')] = "client",
-    context: Annotated[str, typer.Option("--context", help='Column that names the context; "" for none.')] = "context",
+    label: Annotated[
+        str | None, typer.Option("--label", help="Column to predict; guessed with the next two where none is given.")
+    ] = None,
+    client: Annotated[str | None, typer.Option("--client", help='Column that names the client; "" for none.')] = None,
+    context: Annotated[
+        str | None, typer.Option("--context", help='Column that names the context; "" for none.')
+    ] = None,
     test_context: Annotated[list[str] | None, typer.Option("--test-context", help="A context to hold out.")] = None,
     ignore: Annotated[list[str] | None, typer.Option("--ignore", help="A column to leave out.")] = None,
     category: Category = None,
@@ -44,11 +49,13 @@ def check(
 
     if (path is None) == (file is None):
         raise UserError("Give either the path of the data or --file with an experiment that names it.")
-    if file is not None:
+    if path is None:
+        assert file is not None
         settings = _of_experiment(file)
     else:
+        asked = {"label": label, "client": client, "context": context}
         given = {
-            "path": str(path), "label": label, "client": client, "context": context, "task": task,
+            "path": str(path), **named_or_guessed(path, asked, USUAL, format is TextOrJson.json), "task": task,
             "test_contexts": test_context or [], "ignore": ignore or [],
             "categories": category or [], "missing_values": missing_values(missing),
         }  # fmt: skip

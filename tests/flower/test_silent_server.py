@@ -129,7 +129,7 @@ def test_a_beat_that_was_lost_is_made_up_for_soon(federation: Processes, monkeyp
     monkeypatch.setattr(Fleet, "beat", beat)
     monkeypatch.setattr(node.stopping, "wait", wait)
     node.beat()
-    assert pauses == [4.0, 4.0, 0.5, 0.5, 4.0]
+    assert pauses == [4.0, 4.0, 0.5, 1.0, 4.0]
 
 
 def test_commands_that_meet_a_server_that_hangs_end_with_a_sentence(

@@ -162,7 +162,7 @@ class Node:
             except (httpx.HTTPError, ValueError):  # the loop that asks for work deals with it
                 # A server that hung for a while drops connections when it is back: a beat lost then, and the next in
                 # its next pause, would make this site look gone.
-                pause = BEAT_AGAIN
+                pause = min(2 * pause, BEAT_EVERY) if pause < BEAT_EVERY else BEAT_AGAIN
 
     def _call(self, request: Callable[[Any], Any], argument: Any) -> Any:
         """Until the server answers: it may be away for as long as it likes."""

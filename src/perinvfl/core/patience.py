@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+GIVEN_UP = threading.Event()  # that a thread of this process computes what nobody waits for any more
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
@@ -32,5 +33,6 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     if failed:
         raise failed[0]
     if not made:
+        GIVEN_UP.set()
         raise TimeoutError(f"it takes longer than {seconds:.3g} s")
     return made[0]

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
+from perinvfl.core.patience import GIVEN_UP
+
 STOPPED = 130  # exit code after Ctrl-C
 GRACE = 3.0  # seconds in which a process may end by itself
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -42,8 +44,9 @@ def exit_on_sigterm() -> None:
 
 def end_process(code: int) -> NoReturn:
     """Where a process was stopped, without what Python does at its end: libraries take seconds to put themselves away,
-    and another Ctrl-C would meet them in the middle of it."""
-    if not TOLD.is_set() and code != STOPPED:
+    and another Ctrl-C would meet them in the middle of it. Where a thread was given up, a library that put itself away
+    would pull the ground from under it."""
+    if not TOLD.is_set() and not GIVEN_UP.is_set() and code != STOPPED:
         sys.exit(code)
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, OSError):  # closed by the shell, or by who read it

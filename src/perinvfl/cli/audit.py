@@ -9,7 +9,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from perinvfl.cli.columns import USUAL, named_or_guessed
-from perinvfl.cli.options import Category, Format, Missing, TextOrJson, missing_values
+from perinvfl.cli.options import Category, Client, Context, Format, Label, Missing, TextOrJson, missing_values
 from perinvfl.core.saying import hand_over, say
 from perinvfl.terminal.console import wide_console
 
@@ -22,13 +22,9 @@ MOST_SHOWN = 30
 
 def audit(
     path: Annotated[Path, typer.Argument(help="A CSV or Parquet table, .npz or .safetensors.")],
-    label: Annotated[
-        str | None, typer.Option("--label", help="Column to predict; guessed with the next two where none is given.")
-    ] = None,
-    client: Annotated[str | None, typer.Option("--client", help='Column that names the site; "" for none.')] = None,
-    context: Annotated[
-        str | None, typer.Option("--context", help="Column that names the context, such as the year or the device.")
-    ] = None,
+    label: Label = None,
+    client: Client = None,
+    context: Context = None,
     held_out: Annotated[
         list[str] | None, typer.Option("--held-out", help="A context used only to test the advice; may be repeated.")
     ] = None,

@@ -1,9 +1,13 @@
 """Which columns of a table a command takes for label, client and context where it is told of none of them."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perinvfl.core.saying import say
 from perinvfl.errors import UserError
+
+if TYPE_CHECKING:
+    from perinvfl.data.own.guess import Guess
 
 USUAL = {"label": "label", "client": "client", "context": "context"}  # names of columns
 
@@ -28,5 +32,9 @@ def named_or_guessed(path: Path, given: dict[str, str | None], usual: dict[str, 
     found = {role: guess.column or ("" if role == "context" else usual[role]) for role, guess in guesses.items()}
     for role, guess in guesses.items():
         if (guess.column or role == "context") and guess.column != USUAL[role]:  # else its usual name is looked for
-            say(f"{role + ':':<9}{guess.column or 'none'} ({guess.why})", stderr=quiet)
+            say_guess(role, guess, quiet)
     return found
+
+
+def say_guess(role: str, guess: "Guess", quiet: bool = False) -> None:
+    say(f"{role + ':':<9}{guess.column or 'none'} ({guess.why})", stderr=quiet)

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from perinvfl.cli.columns import USUAL, named_or_guessed
-from perinvfl.cli.options import Category, Format, Missing, TextOrJson, missing_values
+from perinvfl.cli.options import Category, Client, Context, Format, Label, Missing, TextOrJson, missing_values
 from perinvfl.core.naming import shortened, with_and
 from perinvfl.core.saying import hand_over
 from perinvfl.errors import UserError
@@ -28,13 +28,9 @@ def check(
         Path | None, typer.Argument(help="A CSV or Parquet table, .npz, .safetensors, or a folder of photographs.")
     ] = None,
     file: Annotated[Path | None, typer.Option("--file", help="An experiment file that names the data.")] = None,
-    label: Annotated[
-        str | None, typer.Option("--label", help="Column to predict; guessed with the next two where none is given.")
-    ] = None,
-    client: Annotated[str | None, typer.Option("--client", help='Column that names the client; "" for none.')] = None,
-    context: Annotated[
-        str | None, typer.Option("--context", help='Column that names the context; "" for none.')
-    ] = None,
+    label: Label = None,
+    client: Client = None,
+    context: Context = None,
     test_context: Annotated[list[str] | None, typer.Option("--test-context", help="A context to hold out.")] = None,
     ignore: Annotated[list[str] | None, typer.Option("--ignore", help="A column to leave out.")] = None,
     category: Category = None,

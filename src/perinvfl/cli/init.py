@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perinvfl.cli.options import Category, Missing, missing_values
+from perinvfl.cli.columns import say_guess
+from perinvfl.cli.options import Category, Client, Context, Label, Missing, missing_values
 from perinvfl.core.config import suggest
 from perinvfl.core.naming import counted, is_whole_text, visible
 from perinvfl.core.saying import say
@@ -29,11 +30,9 @@ QUESTIONS = {
 
 def init(
     path: Annotated[Path, typer.Argument(help="A CSV or Parquet table.")],
-    label: Annotated[str | None, typer.Option("--label", help="Column to predict.")] = None,
-    client: Annotated[str | None, typer.Option("--client", help='Column that names the client; "" for none.')] = None,
-    context: Annotated[
-        str | None, typer.Option("--context", help='Column that names the context; "" for none.')
-    ] = None,
+    label: Label = None,
+    client: Client = None,
+    context: Context = None,
     category: Category = None,
     missing: Missing = None,
     out: Annotated[
@@ -69,7 +68,7 @@ def init(
             none = "" if role == "label" else f', or --{role} "" if all rows are of one'
             raise UserError(f"{path}: {guess.why}; say with --{role} which column is the {role}{none}.")
     for role, guess in guesses.items():
-        say(f"{role + ':':<9}{guess.column or 'none'} ({guess.why})")
+        say_guess(role, guess)
     declared = {"categories": category or [], "missing_values": missing_values(missing)}
     for name in [*declared["categories"], *declared["missing_values"]]:
         _check_column("--category or --missing", name, cells)

@@ -43,6 +43,14 @@ Method = Annotated[
     typer.Option("--method", help="Only runs of this method, as tables call it; may be given several times."),
 ]
 Seed = Annotated[list[int] | None, typer.Option("--seed", help="Only runs with this seed; may be given several times.")]
+Label = Annotated[
+    str | None,
+    typer.Option("--label", help="Column to predict; all three columns are guessed where none of them is given."),
+]
+Client = Annotated[str | None, typer.Option("--client", help='Column that names the client, or site; "" for none.')]
+Context = Annotated[
+    str | None, typer.Option("--context", help='Column that names the context, such as a year; "" for none.')
+]
 Category = Annotated[
     list[str] | None, typer.Option("--category", help="A column of numbers that are codes, not amounts.")
 ]

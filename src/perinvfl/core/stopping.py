@@ -1,5 +1,6 @@
 """Processes that end when they are told to, whatever they are in the middle of."""
 
+import multiprocessing
 import os
 import select
 import signal
@@ -8,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing import connection
 from typing import NoReturn
 
 from perinvfl.core.patience import GIVEN_UP
@@ -40,6 +42,19 @@ def exit_on_sigterm() -> None:
         raise SystemExit(128 + number)
 
     signal.signal(signal.SIGTERM, exit)
+
+
+def end_with_parent() -> None:
+    """From now on this process, which `multiprocessing` started, ends when its parent has ended, however that was:
+    there is nobody left to work for."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def end_process(code: int) -> NoReturn:

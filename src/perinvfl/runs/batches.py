@@ -4,18 +4,16 @@ A search hands its batches to a `Dispatcher` and does not know which one it is. 
 """
 
 import multiprocessing
-import os
 import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from multiprocessing import connection
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 import torch
 
+from perinvfl.core.stopping import end_with_parent
 from perinvfl.engine.devices import pick_device
 from perinvfl.runs.group import TrialGroup
 from perinvfl.runs.progress import Progress, Pruned
@@ -104,12 +102,4 @@ def _begin_process() -> None:
     """One thread each, since there are as many processes as cores; Ctrl-C ends them at once, and quietly."""
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """A process whose parent was killed has nobody left to work for."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
+    end_with_parent()

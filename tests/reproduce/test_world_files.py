@@ -33,6 +33,17 @@ def test_there_are_enough_worlds_and_every_family_is_in_both_halves() -> None:
         assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) % 2 == 0
 
 
+def test_the_work_of_a_world_counts_settings_that_its_file_leaves_out() -> None:
+    """The photographs of WaterBird take longest but for the digits at full size; they were begun last of all once."""
+    by_effort = sorted(PLAN.worlds, key=lambda world: -world.effort)
+    assert {world.name for world in by_effort[:3]} == {
+        "images-02-paper",
+        "birds-03-waterbird-weak",
+        "birds-04-waterbird",
+    }
+    assert {world.name.partition("-")[0] for world in by_effort[-14:]} == {"tables", "structural"}
+
+
 def test_pairs_are_of_a_kind() -> None:
     """A world apart has its like in the other half."""
     halves = {half: [strength_of(world.table["data"]) for world in PLAN.half(half)] for half in ("chosen", "reported")}

@@ -135,6 +135,15 @@ def test_what_cannot_run_is_a_dash_with_its_reason(records: WorldRecords) -> Non
     assert "a regression has no right and wrong answers" in reason
 
 
+def test_a_method_that_nobody_has_run_yet_is_named_below_the_table(records: WorldRecords) -> None:
+    more = WorldRecords(records.choosing, records.reported, [*records.methods, "Tomorrow"], records.refused)
+    assert more.waiting == ["Tomorrow"] and records.waiting == []
+    assert summary_text(more).rows == summary_text(records).rows
+    assert full_text(more).header == full_text(records).header
+    assert "Not run in the reported worlds yet: Tomorrow." in summary_text(more).notes
+    assert not any("Not run" in note for note in summary_text(records).notes)
+
+
 def test_the_summary_is_of_worlds_where_the_strength_varies(records: WorldRecords) -> None:
     (fedavg,) = (row for row in summaries(records) if row.method == "FedAvg")
     own, bound = records.scores["tables-02-two"]["FedAvg"], records.bound("tables-02-two")

@@ -33,10 +33,12 @@ class World:
 
     @property
     def effort(self) -> int:
-        """About how much work a run here is, to begin with the largest."""
-        data, training = self.table["data"], self.table.get("training", {})
-        each = data.get("train_per_client", 0) * len(data.get("p_train", []))
-        return int(each * training.get("rounds", 100) * (30 if "model" in self.table else 1))
+        """About how much work a run here is, to begin with the largest: tables are small, convolutions are not."""
+        run = build_experiment({**self.table, "algorithm": {"name": "fedavg"}}, self.name).trials[0]
+        samples = getattr(run.data, "train_per_client", 0)
+        each_round = min(samples, run.training.batch_size or samples) * len(getattr(run.data, "p_train", ()))
+        convolutions = run.model.width**2 if run.model.kind == "resnet18" else 1
+        return each_round * run.training.rounds * convolutions
 
     def without_shortcut(self) -> "World | None":
         """The same world in which only what holds is left to learn; None where the best error is known anyway."""

@@ -152,6 +152,12 @@ class WorldRecords:
             world: {method: value for method, value in row.items() if value is not None} for world, row in found.items()
         }
 
+    @cached_property
+    def waiting(self) -> list[str]:
+        """The methods that were neither run in a reported world nor refused by one: nobody has tried them yet."""
+        tried = {run.method for run in self.reported} | {method for method, why in self.refused.items() if why}
+        return [method for method in self.methods if method not in tried]
+
     def any_run(self, world: str) -> Run | None:
         return next((run for run in self.reported if run.experiment == world), None)
 

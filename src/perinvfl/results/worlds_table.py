@@ -31,7 +31,7 @@ class Summary:
 
 def summaries(records: WorldRecords) -> list[Summary]:
     _check(records)
-    return [_summary(records, method) for method in records.methods]
+    return [_summary(records, method) for method in records.methods if method not in records.waiting]
 
 
 def _summary(records: WorldRecords, method: str) -> Summary:
@@ -87,7 +87,7 @@ def full_text(records: WorldRecords) -> Text:
     """One row for each world."""
     _check(records)
     footnotes: list[str] = []
-    methods = [method for method in records.methods if method != BOUND]
+    methods = [method for method in records.methods if method != BOUND and method not in records.waiting]
     rows = []
     for world in records.worlds:
         form = ".3f" if records.is_error(world) else ".1f"
@@ -148,6 +148,8 @@ def _notes(records: WorldRecords) -> list[str]:
     nowhere = [world for world, row in records.scores.items() if not row]
     if nowhere:
         notes.append(f"No method could run in {', '.join(nowhere)}; `perinvfl table worlds --full` says why.")
+    if records.waiting:
+        notes.append(f"Not run in the reported worlds yet: {', '.join(records.waiting)}.")
     for method, refused in records.refused.items():
         reasons = dict.fromkeys(
             why for world, why in refused.items() if world in records.worlds and world not in nowhere

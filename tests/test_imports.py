@@ -123,3 +123,14 @@ def test_a_run_without_a_checkpoint_is_reported_without_torch(runs: Path, tmp_pa
     (alone / "events.jsonl").write_bytes((run / "events.jsonl").read_bytes())
     assert (run / CHECKPOINT).exists() and not (alone / CHECKPOINT).exists()
     assert check_without_torch(("report", alone, "-o", "report.html"), folder=tmp_path)
+
+
+def test_an_algorithm_is_imported_when_it_is_asked_for() -> None:
+    """A run begins sooner if it does not import thirty methods to use one of them."""
+    program = (
+        "import sys, perinvfl.algorithms as a; "
+        "file = 'perinvfl.algorithms.apfl'; "
+        "assert 'apfl' in a.ALGORITHMS and file not in sys.modules; "
+        "assert a.APFL is a.ALGORITHMS['apfl'] and file in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

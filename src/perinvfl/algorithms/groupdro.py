@@ -61,8 +61,7 @@ class GroupWeighted(Algorithm):
         shares, present = _among_present(problem, state, data)
         raised = risks.raise_weights(shares, upload.risk, present, self.group_step)
         # A context that the client does not have keeps its share: it may appear when contexts are inferred again.
-        own = state.weights["shares"]
-        kept = torch.where(present > 0, raised * (own * present).sum(), own)
+        kept = risks.with_absent(state.weights["shares"], raised, present)
         return upload._replace(risk=(shares * upload.risk).sum()), state._replace(
             weights={**state.weights, "shares": kept}
         )
@@ -93,9 +92,7 @@ def local_groupdro(problem: Problem, q: Tensor, group_step: Number) -> Objective
         present = (member.sum(0) > 0).float()
         context_risks = risks.context_means(risks.losses(problem.task, logits, y), member)
         raised = risks.raise_weights(q, context_risks, present, group_step)
-        # Contexts that are not in the batch keep their weight, so those that are share what they had together.
-        kept = torch.where(present > 0, raised * (q * present).sum(), q)
-        return (raised * context_risks).sum(), kept
+        return (raised * context_risks).sum(), risks.with_absent(q, raised, present)
 
     return objective
 

@@ -27,6 +27,7 @@ class LocalSteps:
     _origin: Params
     _sum: Params  # of the steps so far; {} before the first
     _reached: Params | None  # compiled: the model, instead of the sum
+    _aux: Tensor | None = None  # of the objective, from the last step
 
     @classmethod
     def begin(cls, problem: Problem, params: Params, moments: Moments) -> "LocalSteps":
@@ -40,6 +41,12 @@ class LocalSteps:
             return self._reached
         return tree.map(torch.add, self._origin, self._sum) if self._sum else self._origin
 
+    @property
+    def aux(self) -> Tensor:
+        """What else the objective of the last step found."""
+        assert self._aux is not None  # a step was taken
+        return self._aux
+
     def descend(
         self,
         problem: Problem,
@@ -51,11 +58,11 @@ class LocalSteps:
         """One step down an objective; the objective's aux at ν^t is taken for the risk, if none is known yet."""
         if self._reached is not None:
             step = problem.descend(objective, self._reached, batch, how, self.moments, anchor)
-            return LocalSteps(step.moments, self._risk_or(step.aux), self._origin, {}, step.params)
+            return LocalSteps(step.moments, self._risk_or(step.aux), self._origin, {}, step.params, step.aux)
         if self.risk is not None and isinstance(objective, SlopedObjective | FeatureObjective):
             objective = objective.telling(self.risk)  # known: not computed again
         step = problem.descend(objective, self._origin, batch, how, self.moments, anchor, total=self._sum)
-        return LocalSteps(step.moments, self._risk_or(step.aux), self._origin, step.params, None)
+        return LocalSteps(step.moments, self._risk_or(step.aux), self._origin, step.params, None, step.aux)
 
     def move(self, kind: optimizers.Kind, gradient: Params, rate: Number) -> "LocalSteps":
         """One step along a direction that the algorithm worked out itself."""

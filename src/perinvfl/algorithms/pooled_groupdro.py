@@ -7,14 +7,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from perinvfl.algorithms.base import Broadcast, ClientState, Upload, erm
-from perinvfl.algorithms.groupdro import weighted_contexts
+from perinvfl.algorithms.base import Broadcast, ClientState, Upload
 from perinvfl.algorithms.local_steps import LocalSteps
-from perinvfl.algorithms.pooled import Pooled, by_context
+from perinvfl.algorithms.pooled import Pooled, by_context, mean_risk
 from perinvfl.core.hyper import LogUniform, hyper
 from perinvfl.core.tree import Params
 from perinvfl.learning import risks
-from perinvfl.learning.problem import Batch, Batches, Descent, Problem
+from perinvfl.learning.problem import Batches, Descent, Objective, Problem
 
 
 @dataclass(frozen=True)
@@ -40,21 +39,23 @@ class PooledGroupDRO(Pooled):
     def client(
         self, problem: Problem, broadcast: Broadcast, state: ClientState, batches: Batches
     ) -> tuple[Upload, ClientState]:
-        steps = LocalSteps.begin(problem, broadcast.params, state.moments)
-        steps = steps.noting_risk(problem.value(erm(problem), broadcast.params, batches[0])[1])
-        how, q = Descent(self.optimizer, self.learning_rate, self.l2), state.weights["q"]
+        steps, q = LocalSteps.begin(problem, broadcast.params, state.moments), state.weights["q"]
+        how = Descent(self.optimizer, self.learning_rate, self.l2)
         for r in range(self.local_steps):
-            q = self.raised(problem, steps.params, batches[r], q)  # q_g ← q_g exp(η_q R_g), Σ q_g = 1
-            steps = steps.descend(problem, weighted_contexts(problem, q), batches[r], how)  # ν ← ν − γ Σ q_g ∇R_g
+            steps = steps.descend(problem, self.raising(problem, q), batches[r], how)  # ν ← ν − γ Σ q_g ∇R_g
+            if r == 0:
+                steps = steps.noting_risk(steps.aux[-1])
+            q = steps.aux[:-1]
         return steps.upload(), state._replace(weights={"q": q}, moments=steps.moments)
 
-    def raised(self, problem: Problem, nu: Params, batch: Batch, q: Tensor) -> Tensor:
-        """Groups that are not in the batch keep their weight, so those that are share what they had together."""
+    def raising(self, problem: Problem, q: Tensor) -> Objective:
+        """Σ_g q_g R_g after q_g ← q_g exp(η_q R_g), Σ q_g = 1; its aux is the new q and the mean loss."""
 
         def objective(logits: Tensor, y: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
             member, group_risks, _ = by_context(problem, logits, y, context)
-            return group_risks.sum(), torch.stack([group_risks, (member.sum(0) > 0).float()])
+            present = (member.sum(0) > 0).float()
+            raised = risks.raise_weights(q, group_risks, present, self.group_step)
+            new = risks.with_absent(q, raised, present)
+            return (new * group_risks).sum(), torch.cat([new, mean_risk(problem, logits, y, context)[None]])
 
-        group_risks, present = problem.value(objective, nu, batch)[1]
-        own = risks.raise_weights(q, group_risks, present, self.group_step)
-        return torch.where(present > 0, own * (q * present).sum(), q)
+        return objective

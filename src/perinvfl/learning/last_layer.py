@@ -5,7 +5,7 @@ from torch import Tensor
 
 from perinvfl.core.tree import Params
 from perinvfl.errors import UserError
-from perinvfl.learning.penalties import PenaltyInputs, sample_gradients
+from perinvfl.learning.penalties import PenaltyInputs, gradient_means, residuals
 from perinvfl.learning.problem import Problem
 from perinvfl.models import Model
 
@@ -33,5 +33,6 @@ def last_layer_gradient(problem: Problem, features: Tensor, logits: Tensor, y: T
     """[outputs, D + 1] gradient of the mean loss in the last layer's weights and bias, without a backward pass."""
     whole = problem.whole(context)
     seen = PenaltyInputs(problem.task, features, logits, y, whole, problem.paired)
-    rows = sample_gradients(seen)  # [B, outputs · (D + 1)]
-    return seen.means(rows)[0].unflatten(0, (logits.shape[1], -1)).to(torch.float32)
+    residual = residuals(seen)
+    mean = gradient_means(seen, residual, features.to(residual.dtype))[0]  # [outputs · (D + 1)]
+    return mean.unflatten(0, (logits.shape[1], -1)).to(torch.float32)

@@ -58,9 +58,10 @@ def fishr(seen: PenaltyInputs) -> Tensor:
 
     A sample's gradient in the last layer is (prediction − label) · (feature, 1), so no second backward is needed.
     """
-    rows = sample_gradients(seen)  # [B, C · (D + 1)]
-    variance = seen.means(rows.square()) - seen.means(rows).square()  # [K, C · (D + 1)]
-    return seen.variance(variance).sum()
+    residual = residuals(seen)
+    features = seen.features.to(residual.dtype)
+    squares = gradient_means(seen, residual.square(), features.square())  # [K, C · (D + 1)]
+    return seen.variance(squares - gradient_means(seen, residual, features).square()).sum()
 
 
 def decoupling(seen: PenaltyInputs) -> Tensor:
@@ -88,13 +89,14 @@ def residuals(seen: PenaltyInputs) -> Tensor:
     return 2 * (seen.logits - seen.y[:, None])
 
 
-def sample_gradients(seen: PenaltyInputs) -> Tensor:
-    """[B, C · (D + 1)] each sample's gradient in the last layer's weights and bias."""
-    return (residuals(seen)[:, :, None] * _with_one(seen.features.float())[:, None, :]).flatten(1)
-
-
-def _with_one(features: Tensor) -> Tensor:
-    return torch.cat([features, torch.ones_like(features[:, :1])], 1)
+def gradient_means(seen: PenaltyInputs, residual: Tensor, features: Tensor) -> Tensor:
+    """[K, C · (D + 1)] context means of residual · (feature, 1), from residuals [B, C] and features [B, D]: of every
+    sample's gradient in the last layer's weights and bias, without a row for each sample."""
+    member = torch.ones_like(residual[:, :1]) if seen.member is None else seen.member
+    shares = member / member.sum(0).clamp(min=1)  # [B, K]
+    weights = (shares[:, :, None] * residual[:, None, :]).flatten(1)  # [B, K · C]
+    means = torch.cat([weights.t() @ features, weights.sum(0)[:, None]], 1)  # [K · C, D + 1]
+    return means.unflatten(0, (-1, residual.shape[1])).flatten(1)
 
 
 PENALTIES: dict[Penalty, Callable[[PenaltyInputs], Tensor]] = {

@@ -130,6 +130,11 @@ def raise_weights(q: Tensor, risks: Tensor, present: Tensor, step: float | Tenso
     return raised / raised.sum(-1, keepdim=True)
 
 
+def with_absent(q: Tensor, raised: Tensor, present: Tensor) -> Tensor:
+    """[K] the weights of all groups: those that are absent keep theirs, those present share what they had together."""
+    return torch.where(present > 0, raised * (q * present).sum(), q)
+
+
 def measure(task: Task, logits: Tensor, y: Tensor, context: Tensor, groups: int = 0) -> Tensor:
     """[1 + groups] accuracy (mean squared error for regression) over the real samples, then how many samples of each
     (class, context) of a binary task are right; group 2 · class + context."""

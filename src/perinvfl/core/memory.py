@@ -14,7 +14,7 @@ CGROUP = Path("/sys/fs/cgroup")
 NO_MEMORY = "can't allocate memory"  # in torch's words
 # malloc's own words, of glibc's malloc.h
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
-KEPT = 2**29  # bytes in all
+KEPT = 2**30  # bytes in all
 KEPT_BLOCKS = 2**27, 2**25  # bytes of one block: the first that is admitted; older glibc admits the second at most
 UNITS = (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 

@@ -17,7 +17,7 @@ from perinvfl.core.commands import guarded
 from perinvfl.core.saying import say
 from perinvfl.errors import UserError
 from perinvfl.reproduce.cluster_options import add_cluster_options, dispatcher_of
-from perinvfl.reproduce.stages import reproduce
+from perinvfl.reproduce.stages import check_named, reproduce
 from perinvfl.runs.experiment import Experiment, read_experiment
 from perinvfl.runs.facts import Effort
 
@@ -68,18 +68,19 @@ def _planned(given: argparse.Namespace) -> tuple[Experiment, Effort]:
         experiment = _only(experiment, given.only)
     named = {key: getattr(given, key) for key in ("trials", "finalists") if getattr(given, key) is not None}
     if given.seeds is not None:
-        try:
-            named["seeds"] = tuple(int(seed) for seed in given.seeds.split(","))
-        except ValueError:
-            raise UserError(f"--seeds {given.seeds}: must be whole numbers with commas between them.") from None
+        named["seeds"] = numbers_of(given.seeds)
     if effort.leave_out and any(trial.contexts.align != "nothing" for trial in experiment.trials):
         raise UserError("contexts.align: a client that is left out takes no view; set search.leave_out = false.")
     return experiment, dataclasses.replace(effort, **named)
 
 
+def numbers_of(seeds: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(seed) for seed in seeds.split(","))
+    except ValueError:
+        raise UserError(f"--seeds {seeds}: must be whole numbers with commas between them.") from None
+
+
 def _only(experiment: Experiment, methods: Sequence[str]) -> Experiment:
-    known = list(dict.fromkeys(trial.label for trial in experiment.trials))
-    for method in methods:
-        if method not in known:
-            raise UserError(f'--only "{method}": {experiment.name} has {", ".join(known)}.')
+    check_named("only", methods, list(dict.fromkeys(trial.label for trial in experiment.trials)), experiment.name)
     return dataclasses.replace(experiment, trials=tuple(t for t in experiment.trials if t.label in methods))

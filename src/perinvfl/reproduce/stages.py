@@ -2,20 +2,27 @@
 
 One packed file for each; a run that is in one of them is not made again. Every method gets the same number of settings,
 rounds, folds and seeds. Torch and the standard library only.
+
+A second table may take its settings from the first: what was chosen on small pictures, run on large ones.
 """
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from perinvfl.core.files import writing
+from perinvfl.errors import UserError
 from perinvfl.results.search_records import (
     CHOSEN,
     LEFT_OUT,
     LONGER,
     SEARCH,
     SearchRecords,
+    Setting,
     finalists_of,
+    read_published,
     setting_of,
     views_of,
     wanted_settings,
@@ -32,26 +39,24 @@ from perinvfl.runs.train import train
 from perinvfl.runs.trial import Trial
 
 
-def reproduce(
-    experiment: Experiment,
-    out: Path,
-    effort: Effort,
-    together: int,
-    say: Callable[[str], None],
-    dispatcher: Dispatcher = InThisProcess(),
-) -> SearchRecords:
-    with writing(out):
-        out.mkdir(parents=True, exist_ok=True)
+@dataclass(frozen=True)
+class Maker:
+    """Makes the runs of a table, as far as they are not in its packed files yet."""
 
-    def stage(name: str, trials: Sequence[Trial]) -> list[Run]:
-        path = out / name
-        packed = {run.id: run for run in read_packed(path)} if path.exists() else {}
+    name: str  # of the experiment
+    out: Path
+    together: int  # most trials in one program
+    say: Callable[[str], None]
+    dispatcher: Dispatcher
+
+    def stage(self, name: str, trials: Sequence[Trial]) -> list[Run]:
+        path, packed = self._packed(name)
         missing = tuple(trial for trial in trials if trial.id not in packed)
-        say(f"{path}: {len(trials)} runs, {len(trials) - len(missing)} of them there already")
+        self.say(f"{path}: {len(trials)} runs, {len(trials) - len(missing)} of them there already")
         made = dict(packed)
         if missing:
-            asked, folder = Experiment(experiment.name, missing), out / name.partition(".")[0]
-            folders = train(asked, folder, Lines(say), together, dispatcher)
+            asked, folder = Experiment(self.name, missing), self.out / name.partition(".")[0]
+            folders = train(asked, folder, Lines(self.say), self.together, self.dispatcher)
             made |= {run.id: run for run in map(read_run, folders) if run is not None}
         runs = [_asked_for_again(made[trial.id], trial) for trial in trials]
         if any(run is not packed.get(run.id) for run in runs):
@@ -60,6 +65,30 @@ def reproduce(
             pack(runs if whole else list((packed | asked_for).values()), path)
         return runs
 
+    def copied(self, name: str, runs: Sequence[Run]) -> list[Run]:
+        """Runs of another table beside those that are there."""
+        path, packed = self._packed(name)
+        missing = {run.id: run for run in runs if run.id not in packed}
+        if missing:
+            pack(list((packed | missing).values()), path)
+        return list(runs)
+
+    def _packed(self, name: str) -> tuple[Path, dict[str, Run]]:
+        with writing(self.out):
+            self.out.mkdir(parents=True, exist_ok=True)
+        path = self.out / name
+        return path, {run.id: run for run in read_packed(path)} if path.exists() else {}
+
+
+def reproduce(
+    experiment: Experiment,
+    out: Path,
+    effort: Effort,
+    together: int,
+    say: Callable[[str], None],
+    dispatcher: Dispatcher = InThisProcess(),
+) -> SearchRecords:
+    stage = Maker(experiment.name, out, together, say, dispatcher).stage
     searched = stage(SEARCH, search(experiment, effort.trials, search_seed=0, purpose=Purpose("search", effort)).trials)
     folds = _folds(SearchRecords(searched, [], []), effort) if effort.leave_out else []
     left_out = stage(LEFT_OUT, folds) if folds else []
@@ -70,6 +99,58 @@ def reproduce(
         return found
     longer = stage(LONGER, _longer(found, effort))
     return dataclasses.replace(found, chosen=chosen + longer)
+
+
+def reproduce_with(
+    overrides: Sequence[str],
+    place: Path,
+    maker: Maker,
+    seeds: Sequence[int] = (),
+    only: Sequence[str] = (),
+    rules: Sequence[str] = (),
+) -> SearchRecords:
+    """The table of `place` with other data or another model: the settings its rules chose, with fresh seeds.
+
+    Nothing is searched anew: what the rules looked at is copied, so that they choose the same settings and rounds. The
+    oracle looks at the new runs, of the settings that it or another rule chose.
+    """
+    found = read_published(place)
+    check_named("only", only, found.methods(), place.name)
+    check_named("rule", rules, found.rules(), place.name)
+    wanted = wanted_settings(found, rules or found.rules(), 0)
+    trials = _changed(found, overrides, seeds, {key: wanted[key] for key in wanted if not only or key[0] in only})
+    searched, left_out = (
+        maker.copied(name, [run for run in runs if not only or run.method in only])
+        for name, runs in ((SEARCH, found.search), (LEFT_OUT, found.left_out))
+    )
+    return SearchRecords(searched, left_out, maker.stage(CHOSEN, trials))
+
+
+def _changed(
+    found: SearchRecords, overrides: Sequence[str], seeds: Sequence[int], wanted: dict[Setting, tuple[str, ...]]
+) -> list[Trial]:
+    effort = Effort(found.settings, 1, bool(found.left_out), tuple(seeds or sorted({run.seed for run in found.chosen})))
+    trials = []
+    for (method, setting), rules in wanted.items():
+        before, purpose = found.runs_of(method, setting)[0].asked, Purpose("chosen", effort, rules)
+        for seed in effort.seeds:
+            trial = trial_of(before, seed=seed, overrides=overrides)
+            _check_rounds(before, trial)
+            trials.append(dataclasses.replace(trial, method=method, setting=setting, purpose=purpose))
+    return trials
+
+
+def _check_rounds(before: dict[str, Any], trial: Trial) -> None:
+    for key in ("rounds", "evaluate_every"):
+        own = before["training"][key]
+        if getattr(trial.training, key) != own:
+            raise UserError(f"training.{key}: must stay {own}, since the rounds that rules chose are taken over.")
+
+
+def check_named(option: str, given: Sequence[str], known: Sequence[str], where: str) -> None:
+    for name in given:
+        if name not in known:
+            raise UserError(f'--{option} "{name}": {where} has {", ".join(known)}.')
 
 
 def _asked_for_again(run: Run, trial: Trial) -> Run:

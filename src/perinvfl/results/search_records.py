@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from perinvfl.core.shipped import published_places
 from perinvfl.errors import UserError
@@ -35,6 +36,20 @@ class SearchRecords:
     @property
     def effort(self) -> str:
         return f"{self.settings} setting{'s' if self.settings > 1 else ''} per method"
+
+    @cached_property
+    def changed(self) -> dict[str, tuple[Any, Any]]:
+        """Settings of data, model and training that differ between the search and the runs that are shown, by name:
+        what it was in the search, and what it is now. Of the first method; all differ in the same."""
+        searched = {_key(run): run.asked for run in self.search}
+        now = next((run for run in self.chosen if _key(run) in searched), None)
+        if now is None:
+            return {}
+        before, found = searched[_key(now)], dict[str, tuple[Any, Any]]()
+        for part in ("data", "contexts", "model", "training"):
+            old, new = before.get(part) or {}, now.asked.get(part) or {}
+            found |= {f"{part}.{key}": (old.get(key), new[key]) for key in new if new[key] != old.get(key)}
+        return found
 
     def rules(self) -> list[str]:
         """The rules that find something to look at in these records."""

@@ -215,6 +215,7 @@ def published_table(published: SearchRecords, rule_name: str, score: Score = "ac
         f"Rule {rule.name}: {rule.doc}. {published.effort} on one seed, those chosen measured on "
         f"{rows[1].seeds} others; ± over seeds, in the average over the cases.",
         _columns(rule),
+        *_changed_notes(published),
     ]
     return Table(name or first.benchmark, rows, spectrum, beyond, rule.name, [*notes, *_group_notes(rows)])
 
@@ -249,6 +250,16 @@ def _columns(rule: Rule) -> str:
         f"Round: {stopped}. Last round: the average at the last round, with the setting that the rule chooses there. "
         "Global model: the average of ν beside personal models."
     )
+
+
+def _changed_notes(published: SearchRecords) -> list[str]:
+    """Where settings come from another table."""
+    if not published.changed:
+        return []
+    then, now = (
+        " and ".join(f"{key} = {json.dumps(pair[i])}" for key, pair in published.changed.items()) for i in (0, 1)
+    )
+    return [f"Settings were searched with {then}; the runs shown have {now}."]
 
 
 def _group_notes(rows: list[Row]) -> list[str]:

@@ -85,7 +85,7 @@ def read_table(path: Path, overrides: list[str] | None = None) -> dict[str, Any]
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     _find_beside(table, path.parent)
     for override in overrides or []:
-        _apply(table, override)
+        apply_override(table, override)
     return table
 
 
@@ -283,7 +283,7 @@ def _check_labels(trials: list[Trial]) -> None:
             raise UserError(f'Two algorithms are called "{trial.label}"; give one of them another label.')
 
 
-def _apply(table: dict[str, Any], override: str) -> None:
+def apply_override(table: dict[str, Any], override: str) -> None:
     """Set one value: `training.rounds=5`, `algorithm.beta=0.1` (all that have it) or `algorithm.perinvfl.beta=0.1`."""
     path, value = parse_override(override)
     keys = path.split(".")

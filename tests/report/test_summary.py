@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
@@ -11,6 +12,7 @@ from perinvfl.cli import call
 from perinvfl.runs.predictions import PREDICTIONS
 from perinvfl.runs.records import find_runs
 from perinvfl.scoring.run_scores import run_scores
+from perinvfl.scoring.sample_scores import SCORERS, Sample
 from tests.audit.made_tables import planted_csv
 from tests.browser import CONTRAST, opened
 
@@ -179,6 +181,30 @@ def test_other_tasks_and_one_context(settings: dict[str, object], browser: Brows
         assert ("R²" in text) == (settings["classes"] == 1) and ("AUROC" in text) == (settings["classes"] == 3)
         assert page.locator("figure.square").count() == 0, "calibration is drawn for two classes"
         assert "Columns left out: year." in text or "ignored" not in find_runs(tmp_path / "own")[0].notes
+
+
+def test_scores_of_three_classes_are_said_to_be_means_over_them(
+    browser: Browser, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = planted_csv(tmp_path / "t.csv", 0, classes=3, shortcut="none", rows=120)
+    page_of = reported(tmp_path, table, FEDAVG, context="", data='ignore = ["year"]')
+    (case,) = run_scores(find_runs(tmp_path / "own")[0])["cases"].values()
+    mean = case["mean"]
+    with opened(browser, page_of) as page:
+        rows = {
+            row.locator("th").inner_text(): row.locator("td").all_inner_texts()
+            for row in page.get_by_role("region", name=re.compile("^Scores")).first.locator("tbody tr").all()
+        }
+    assert not any("ill = class" in cell for name, cells in rows.items() for cell in cells), rows
+    assert rows["Sensitivity"][2] == "of 100 rows of a class, how many are recognised, averaged over the 3 classes"
+    assert "0.67 is giving all 3 classes the same probability" in rows["Brier score"][2]
+    assert mean["sensitivity"]["value"] == pytest.approx(mean["balanced"]["value"])
+    equal = Sample("multiclass", np.arange(300) % 3, np.zeros((300, 3)))
+    assert SCORERS["brier"](equal, np.ones((1, 300)), 0.5)[0] == pytest.approx(1 - 1 / 3)
+    capsys.readouterr()
+    assert call(["table", str(tmp_path / "own"), "--score", "sensitivity"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Sensitivity: share of a class that is recognised, mean over the classes." in said
 
 
 def test_runs_without_predictions_still_have_a_report(browser: Browser, made_sites: Path, tmp_path: Path) -> None:

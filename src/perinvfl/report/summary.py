@@ -30,6 +30,18 @@ EXPLAINED = {
     "r2": "the share of the differences between labels that is explained; 0 is a constant answer, 1 is perfect",
     "mae": "how far an answer is off on average, in the unit of the label",
 }
+# With more than two classes, each is looked at against the others.
+EXPLAINED_OF_SEVERAL = {
+    "auroc": "of two rows, one of a class and one of another, how often the first gets the higher probability for that "
+    "class, averaged over the classes; 0.5 is chance, 1 is perfect",
+    "sensitivity": "of 100 rows of a class, how many are recognised, averaged over the {classes} classes",
+    "specificity": "of 100 rows of other classes, how many are not taken for a class, averaged over the {classes} "
+    "classes",
+    "brier": "how far the probabilities of the classes lie from what happened, squared and added up; 0 is perfect, "
+    "{guess:.2f} is giving all {classes} classes the same probability",
+    "calibration-error": "how far the probability stated for the likeliest class lies from how often it is right; 0 is "
+    "perfect",
+}
 
 
 def summarise(section: dict[str, Any], runs: dict[str, list[Run]]) -> dict[str, Any]:
@@ -279,20 +291,21 @@ def _case(name: str, scored: dict[str, Any], section: dict[str, Any]) -> dict[st
     return {
         "name": name,
         "title": title,
-        "scores": [_score(measure, found["mean"][measure], yes) for measure in names],
+        "scores": [_score(measure, found["mean"][measure], yes, len(scored["classes"] or [])) for measure in names],
         "confusion": _confusion(found["confusion"], scored["classes"], words["label"]),
         "calibration": _calibration(found["calibration"]) if scored["task"] == "binary" else None,
         "yes": yes,
         "few": found["few"],
         "clients": [
             {"name": client, "samples": own["samples"], "few": own["few"],
-             "scores": [_score(measure, own["scores"][measure], yes) for measure in names[:4]]}
+             "scores": [_score(measure, own["scores"][measure], yes, len(scored["classes"] or []))
+                        for measure in names[:4]]}
             for client, own in found["clients"].items()
         ],
     }  # fmt: skip
 
 
-def _score(name: str, found: dict[str, float | None], yes: str) -> dict[str, str]:
+def _score(name: str, found: dict[str, float | None], yes: str, classes: int) -> dict[str, str]:
     measure = MEASURES[name]
     form, factor = (".1f", 100.0) if measure.percent else (".2f", 1.0)
     ends = [found["low"], found["high"]]
@@ -302,7 +315,9 @@ def _score(name: str, found: dict[str, float | None], yes: str) -> dict[str, str
     value = "not known" if found["value"] is None else f"{factor * found['value']:{form}}"
     unit = " %" if measure.percent and found["value"] is not None else ""
     title = measure.title[0].upper() + measure.title[1:]
-    return {"title": title, "value": value + unit, "interval": interval, "meaning": EXPLAINED[name].format(yes=yes)}
+    meaning = (EXPLAINED | EXPLAINED_OF_SEVERAL if classes > 2 else EXPLAINED)[name]
+    meaning = meaning.format(yes=yes, classes=classes, guess=1 - 1 / max(classes, 1))
+    return {"title": title, "value": value + unit, "interval": interval, "meaning": meaning}
 
 
 def _confusion(table: list[list[int]] | None, classes: Sequence[str], label: str) -> dict[str, Any] | None:

@@ -53,8 +53,9 @@ def score_table(runs: list[Run], score: str) -> Table:
         raise UserError(f"--score {score}: no run here has it at {', '.join(spectrum)}; {UNDEFINED}.")
     known = [case for row in rows for case in row.cases]
     beyond = tuple(case for case in dict.fromkeys(known) if case not in spectrum)
+    classes = len(next(iter(scored.values()))[0].get("classes", ()))
     notes = [
-        f"{measure.title[0].upper()}{measure.title[1:]}: {measure.doc}.",
+        f"{measure.title[0].upper()}{measure.title[1:]}: {measure.meaning(classes)}.",
         spread_note(finished, spectrum),
         *_notes(scored, measure, first),
     ]

@@ -4,6 +4,7 @@ import csv
 import json
 import random
 import tomllib
+from collections import Counter
 from pathlib import Path
 from statistics import fmean
 
@@ -21,6 +22,7 @@ from perinvfl.runs.loaded import open_run
 from perinvfl.runs.picking import Pick
 from perinvfl.runs.predictions import PREDICTIONS
 from perinvfl.runs.records import Run, find_runs, lead_scores, mean_known
+from perinvfl.runs.search import search
 from perinvfl.scoring.run_scores import run_scores
 
 FILE = """
@@ -247,7 +249,7 @@ def test_a_rule_that_does_not_apply_says_so_and_the_oracle_says_what_it_is(
 ) -> None:
     place = str(swept / "sites-sweep")
     assert call(["table", place, "--rule", "leave-one-client-out"]) == 2
-    assert "so none was left out" in capsys.readouterr().err
+    assert "so none is left out" in capsys.readouterr().err
     assert call(["table", place, "--rule", "best"]) == 2
     assert "is not known" in capsys.readouterr().err
     assert call(["table", place, "--rule", "oracle", "--format", "md"]) == 0
@@ -257,8 +259,34 @@ def test_a_rule_that_does_not_apply_says_so_and_the_oracle_says_what_it_is(
 def test_without_held_out_data_a_search_is_not_ranked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write_file(tmp_path, "sites", rate="{from = 0.1, to = 0.5}", data="test_contexts = [2023]\nholdout = 0")
     assert call(["sweep", str(file), "--trials", "2", "--out", str(tmp_path)]) == 0
-    assert "not ranked: nothing was held out" in capsys.readouterr().out
+    assert "not ranked: nothing is held out" in capsys.readouterr().out
     assert not (tmp_path / "sites-sweep/best.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("rule", "holdout", "said"),
+    [
+        ("leave-one-client-out", 0.2, "a sweep trains with all clients, so none is left out"),
+        ("worst-inferred-context", 0.2, "this file does not ask for inferred contexts (contexts.infer); use source."),
+        ("source", 0, "nothing is held out to rank them by without looking at test results"),
+    ],
+)
+def test_a_rule_that_cannot_apply_is_refused_before_anything_is_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rule: str, holdout: float, said: str
+) -> None:
+    settings = f"test_contexts = [2023]\nholdout = {holdout}"
+    file = write_file(tmp_path, "sites", rate="{from = 0.1, to = 0.5}", data=settings)
+    assert call(["sweep", str(file), "--trials", "2", "--out", str(tmp_path / "runs"), "--rule", rule]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_method_with_nothing_to_set_is_tried_once(tmp_path: Path) -> None:
+    file = write_file(tmp_path, "sites", rate="{from = 0.1, to = 0.5}", data="test_contexts = [2023]\nholdout = 0.2")
+    file.write_text(file.read_text() + '[[algorithm]]\nname = "recommended"\n')
+    drawn = search(read_experiment(file), 3, 0).trials
+    counts = Counter((trial.method, trial.seed) for trial in drawn)
+    assert counts["Recommended", 0] == 1 and counts["FedAvg", 0] == 3
 
 
 def test_a_run_is_chosen_by_method_and_seed(made: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -154,12 +154,12 @@ def test_rules_that_look_at_tests_and_data_without_anything_held_out_are_refused
     for more, words in (
         (("--rule", "oracle"), "may not learn from test results"),
         (("--rule", "leave-one-client-out"), "a sweep trains with all clients"),
-        (("--set", "data.holdout=0"), "nothing was held out"),
+        (("--set", "data.holdout=0"), "nothing is held out"),
     ):
         done = called(*asked, *more)
         check_refusal(done.returncode, done.stdout, done.stderr, words)
     assert not list(tmp_path.iterdir())
-    with pytest.raises(UserError, match="no contexts are inferred"):
+    with pytest.raises(UserError, match="does not ask for inferred contexts"):
         rule_for(read_experiment(file), "worst-inferred-context")
 
 

@@ -25,7 +25,7 @@ from perinvfl.core.files import write_atomically
 from perinvfl.core.importing import importing
 from perinvfl.core.toml_text import toml_text
 from perinvfl.errors import UserError
-from perinvfl.results.ranking import best_experiment, rank, ranking_json, ranking_text
+from perinvfl.results.ranking import best_experiment, check_applies, rank, ranking_json, ranking_text
 from perinvfl.results.selection import RULES, rule_named
 from perinvfl.results.table import make_table
 from perinvfl.runs.presets import demo_file, preset_file, preset_names
@@ -132,8 +132,7 @@ def sweep(
         from perinvfl.runs.experiment import read_experiment, read_table
         from perinvfl.runs.search import search
 
-    if rule:
-        rule_named(rule)  # before anything is trained
+    named = rule_named(rule) if rule else None  # before anything is trained
     overrides, options = _overrides(set, data_root), progress_options(quiet, json, track)
     given = read_experiment(file, overrides)
     if sampler == Sampler.optuna:
@@ -144,6 +143,8 @@ def sweep(
             runs, records = _tune(given, asked, out, options, dispatcher)
         _show_ranking(runs, records, asked.rule.name, read_table(file, overrides), options)
         return
+    if named is not None:
+        check_applies(named, given)
     experiment = search(given, trials, search_seed)
     experiment = dataclasses.replace(experiment, name=f"{experiment.name}-sweep")
     with dispatcher_on(on, cores) as dispatcher:

@@ -152,11 +152,6 @@ def search_space(
     return {name: range_ for name, range_ in found.items() if range_ is not None}
 
 
-def can_draw(settings: Any, held: frozenset[str], ranges: Mapping[str, Range] = {}) -> bool:
-    """Whether there is anything for `draw` to draw."""
-    return bool(search_space(settings, held, ranges))
-
-
 def _searched(settings: Any, ranges: Mapping[str, Range]) -> dict[str, Range]:
     found = {field.name: ranges.get(field.name, field.metadata["search"]) for field in dataclasses.fields(settings)}
     return {name: range_ for name, range_ in found.items() if range_ is not None}

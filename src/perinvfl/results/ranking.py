@@ -2,7 +2,7 @@
 
 import statistics
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perinvfl.errors import UserError
 from perinvfl.results.render import Text
@@ -11,10 +11,14 @@ from perinvfl.results.selection import LEAVE_ONE_CLIENT_OUT, ORACLE, RULES, Rule
 from perinvfl.results.table import left_out_notes
 from perinvfl.runs.records import Cases, Run, lead_scores, mean_known
 
-SOURCE = "source"
-PREFERRED = ("worst-inferred-context", SOURCE)  # of the rules that need no test data, the first that applies
+if TYPE_CHECKING:
+    from perinvfl.runs.experiment import Experiment
+
+SOURCE, INFERRED = "source", "worst-inferred-context"
+PREFERRED = (INFERRED, SOURCE)  # of the rules that need no test data, the first that applies
+NONE_LEFT_OUT = "a sweep trains with all clients, so none is left out (`python -m perinvfl.reproduce` does that)"
 NOTHING_HELD_OUT = (
-    "The settings are not ranked: nothing was held out to rank them by without looking at test results; "
+    "The settings are not ranked: nothing is held out to rank them by without looking at test results; "
     "make data.holdout larger than 0."
 )
 
@@ -80,6 +84,20 @@ def rank(runs: list[Run], rule_name: str = "") -> Ranking:
     return Ranking(rule, ranked, [*notes, *left_out_notes(runs)], finished[0].task == "regression")
 
 
+def check_applies(rule: Rule, experiment: "Experiment") -> None:
+    """Refuse a rule that would find nothing to look at, before anything is trained."""
+    inferred = [trial.contexts.infer != "given" for trial in experiment.trials]
+    if rule.name == LEAVE_ONE_CLIENT_OUT:
+        raise UserError(f"--rule {rule.name}: {NONE_LEFT_OUT}; use {SOURCE}.")
+    if rule.name == INFERRED and not any(inferred):
+        raise UserError(
+            f"--rule {rule.name}: this file does not ask for inferred contexts (contexts.infer); use {SOURCE}."
+        )
+    first = {trial.label: trial for trial in reversed(experiment.trials)}
+    if rule.name != ORACLE and any(trial.federation().validation is None for trial in first.values()):
+        raise UserError(NOTHING_HELD_OUT)
+
+
 def _default(finished: list[Run]) -> Rule:
     for name in PREFERRED:
         if all(view(RULES[name], 0, [run]) for run in finished):
@@ -90,7 +108,7 @@ def _default(finished: list[Run]) -> Rule:
 def _inapplicable(rule: Rule, finished: list[Run]) -> str:
     why = f"these runs hold nothing that it looks at ({rule.doc})"
     if rule.name == LEAVE_ONE_CLIENT_OUT:
-        why = "a sweep trains with all clients, so none was left out (`python -m perinvfl.reproduce` does that)"
+        why = NONE_LEFT_OUT
     others = [name for name in RULES if any(view(RULES[name], 0, [run]) for run in finished)]
     return f"--rule {rule.name}: {why}; there is {', '.join(others)}."
 

@@ -148,6 +148,7 @@ def build_experiment(table: dict[str, Any], default_name: str = "experiment") ->
     _check_labels(trials)
     _check_batches(trials)
     _check_contexts(trials)
+    _check_parts(trials)
     return Experiment(name, tuple(trials), config.build(Effort, table.get("search", {}), "search"))
 
 
@@ -276,11 +277,29 @@ def _check_contexts(trials: list[Trial]) -> None:
             )
 
 
-def _check_labels(trials: list[Trial]) -> None:
-    seen: dict[str, str] = {}
+def _check_parts(trials: list[Trial]) -> None:
+    """A model that cannot be split as an algorithm asks; one of the user's own is looked at when it is built."""
     for trial in trials:
-        if seen.setdefault(f"{trial.title} {trial.seed}", trial.id) != trial.id:
+        part, kind = getattr(trial.algorithm, "personal_part", "all"), trial.model.kind
+        if part == "norms" and kind in ("linear", "mlp"):
+            raise UserError(
+                f'{trial.label} keeps the norm layers of a model at each client, and model.kind = "{kind}" has none; '
+                f'use model.kind = "resnet18" or a module of your own, or leave {trial.label} out.'
+            )
+        if part in ("head", "features") and (kind == "linear" or (kind == "mlp" and not trial.model.hidden)):
+            raise UserError(
+                f"{trial.label} keeps a part of the model at each client, its last layer or all before it, and this "
+                f"model has one layer; add a hidden layer, such as model.hidden = [16], or leave {trial.label} out."
+            )
+
+
+def _check_labels(trials: list[Trial]) -> None:
+    seen = set()
+    for trial in trials:
+        named = trial.title, trial.seed
+        if named in seen:
             raise UserError(f'Two algorithms are called "{trial.label}"; give one of them another label.')
+        seen.add(named)
 
 
 def apply_override(table: dict[str, Any], override: str) -> None:

@@ -20,7 +20,8 @@ def search(experiment: Experiment, trials: int, search_seed: int, purpose: Purpo
     drawn = []
     for trial in experiment.trials:
         rng = random.Random(f"{search_seed} {trial.label}")
-        something_to_draw = hyper.can_draw(trial.algorithm, trial.held, dict(trial.ranges))
+        space = hyper.search_space(trial.algorithm, trial.held, dict(trial.ranges))
+        something_to_draw = space.keys() - set(trial.algorithm.unused)
         for number in range(trials if something_to_draw else 1):
             setting = _draw_until_sane(trial, rng)
             drawn.append(

@@ -14,7 +14,7 @@ from typing import Any
 from perinvfl.core.files import make_folder
 from perinvfl.core.hyper import search_space
 from perinvfl.errors import UserError
-from perinvfl.results.ranking import NOTHING_HELD_OUT
+from perinvfl.results.ranking import INFERRED, SOURCE, check_applies
 from perinvfl.results.selection import ORACLE, RULES, Rule, rule_named, score_of
 from perinvfl.runs.batches import Batch, Dispatcher
 from perinvfl.runs.event_log import Event
@@ -41,16 +41,12 @@ class Search:
 def rule_for(experiment: Experiment, name: str) -> Rule:
     """The rule that is named, else the first that applies; never one that looks at test results."""
     inferred = all(trial.contexts.infer != "given" for trial in experiment.trials)
-    rule = rule_named(name) if name else RULES["worst-inferred-context" if inferred else "source"]
+    rule = rule_named(name) if name else RULES[INFERRED if inferred else SOURCE]
     if rule.name == ORACLE:
         raise UserError(f"--rule {ORACLE}: this search learns from its scores, and may not learn from test results.")
-    if rule.name not in ("worst-inferred-context", "source"):
-        raise UserError(f"--rule {rule.name}: a sweep trains with all clients; there is source.")
-    if rule.name != "source" and not inferred:
-        raise UserError(f"--rule {rule.name}: no contexts are inferred here (contexts.infer); there is source.")
-    first = {trial.label: trial for trial in reversed(experiment.trials)}
-    if any(trial.federation().validation is None for trial in first.values()):
-        raise UserError(NOTHING_HELD_OUT)
+    check_applies(rule, experiment)
+    if rule.name == INFERRED and not inferred:
+        raise UserError(f"--rule {rule.name}: contexts are not inferred for every algorithm here; use {SOURCE}.")
     return rule
 
 

@@ -74,10 +74,10 @@ def test_a_mistake_is_one_sentence(name: str, tmp_path: Path, capsys: pytest.Cap
         ('[data]\nbenchmark = "random"\n[[algorithm]]\nname = "fedavgg"', "did you mean fedavg?"),
         ('data.benchmark = "random"\n[[algorithm]]\nname = "alone"\nserver_learning_rate = 1', "means nothing"),
         ('data.benchmark = "random"\n' + 2 * '[[algorithm]]\nname = "irm"\n', 'Two algorithms are called "IRM"'),
-        ('data.benchmark = "random"\n[[algorithm]]\nname = "irm"\n[[algorithm]]\nname = "fedbn"', "FedBN keeps the norm"),
+        ('data.benchmark = "random"\n[[algorithm]]\nname = "irm"\n[[algorithm]]\nname = "fedbn"', "FedBN keeps the"),
         ('data.benchmark = "random"\nmodel.hidden = []\n[[algorithm]]\nname = "fedrep"', "this model has one layer"),
         (
-            'data.benchmark = "random"\nmodel.kind = "linear"\n[[algorithm]]\nname = "perinvfl"\npersonal_part = "head"',
+            'data.benchmark = "random"\nmodel.kind = "linear"\nalgorithm = [{name="perinvfl", personal_part="head"}]',
             "PerInvFL keeps a part of the model at each client",
         ),
     ],

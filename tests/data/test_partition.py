@@ -202,5 +202,19 @@ def test_the_command_counts_and_draws(table: Path, tmp_path: Path) -> None:
     file.write_text('[data]\nbenchmark = "file"\npath = "rows.csv"\nlabel = "kind"\nclient = ""\ncontext = ""\n')
     done = called("data", "partition", str(file), "--set", "partition=even", "--set", "partition_clients=3")
     assert done.returncode == 0 and "green" in done.stdout
-    refused = called("data", "partition", str(file), "--set", "label=amount")
-    assert refused.returncode == 2 and "no classes to count" in refused.stderr
+    refused = called("data", "partition", str(file), "--set", "label=amount", "--out", str(tmp_path / "who"))
+    assert refused.returncode == 2 and "the picture is one of classes" in refused.stderr
+
+
+def test_of_a_regression_it_shows_how_large_the_labels_are(table: Path) -> None:
+    words = ["--label", "amount", "--client", "", "--context", "", "--set", "partition=similarity"]
+    done = called("data", "partition", str(table), *words, "--set", "partition_clients=3", "--set", "similarity=0")
+    assert done.returncode == 0, done.stderr
+    rows = [[cell.strip() for cell in line.strip("│ ").split("│")] for line in done.stdout.splitlines() if "│" in line]
+    with open(table, newline="") as file:
+        amounts = [float(row["amount"]) for row in csv.DictReader(file)]
+    counts, means = [int(row[1]) for row in rows], [float(row[2]) for row in rows]
+    assert len(rows) == 3 and sum(counts) <= len(amounts)
+    assert min(amounts) < min(means) < max(means) < max(amounts), "sorted by label, clients differ in it"
+    mean = sum(n * mean for n, mean in zip(counts, means, strict=True)) / sum(counts)
+    assert mean == pytest.approx(sum(amounts) / len(amounts), rel=0.2)

@@ -1,4 +1,5 @@
-"""`perinvfl data partition`: who holds how many samples of which class, as a table and as a picture."""
+"""`perinvfl data partition`: who holds how many samples of which class, as a table and as a picture; of a regression,
+how many samples and how large their labels are, as a table."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -7,6 +8,8 @@ import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from perinvfl.cli.columns import USUAL, named_or_guessed
+from perinvfl.cli.options import Client, Context, Label
 from perinvfl.core.saying import say
 from perinvfl.errors import UserError
 from perinvfl.terminal.console import wide_console
@@ -21,8 +24,11 @@ def partition(
     source: Annotated[str, typer.Argument(help="A benchmark, an experiment file, or a file of your own data.")],
     set: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting of [data], such as alpha=0.1 or clients=20."),
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the data, such as alpha=0.1 or clients=20."),
     ] = None,
+    label: Label = None,
+    client: Client = None,
+    context: Context = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the draw.")] = 0,
     out: Annotated[
         Path | None, typer.Option("--out", help="Draw it: files of this name, as SVG, PNG and a page.")
@@ -32,12 +38,17 @@ def partition(
     from perinvfl.core.naming import class_names, client_names
     from perinvfl.data.constant import label_counts
 
-    federation = _federation(source, set or [], seed)
-    if federation.task == "regression":
-        raise UserError(f"{federation.name} has numbers for labels: there are no classes to count.")
-    counts = label_counts("multiclass", federation.classes, federation.train)
+    asked = {"label": label, "client": client, "context": context}
+    federation = _federation(source, set or [], {role: name for role, name in asked.items() if name is not None}, seed)
     clients = client_names(federation.schema.clients, federation.clients)
-    _show(wide_console(), clients, class_names(federation.schema.classes, federation.classes), counts)
+    if federation.task == "regression":
+        if out is not None:
+            raise UserError(f"--out: {federation.name} has numbers for labels, and the picture is one of classes.")
+        _show(wide_console(), clients, ["mean label", "± deviation"], _labels(federation))
+        return
+    counts = label_counts("multiclass", federation.classes, federation.train)
+    rows = [[str(sum(row)), *(str(count) if count else "·" for count in row)] for row in counts]
+    _show(wide_console(), clients, class_names(federation.schema.classes, federation.classes), rows)
     if out is not None:
         from perinvfl.plots.files import write_chart
         from perinvfl.plots.partition import partition_chart
@@ -47,24 +58,38 @@ def partition(
             say(path)
 
 
-def _federation(source: str, overrides: list[str], seed: int) -> "Federation":
+def _labels(federation: "Federation") -> list[list[str]]:
+    """How many samples a client has, and the mean and deviation of their labels in the label's own unit."""
+    schema, (_, y, context) = federation.schema, federation.train
+    rows = []
+    for values, present in zip(y.double() * schema.label_scale + schema.label_mean, context >= 0, strict=True):
+        own = values[present]
+        rows.append([str(len(own)), f"{own.mean():.4g}", f"{own.std(correction=0):.4g}"])
+    return rows
+
+
+def _federation(source: str, overrides: list[str], named: dict[str, str], seed: int) -> "Federation":
     from perinvfl.api import load
     from perinvfl.data.registry import build_federation
     from perinvfl.runs.experiment import parse_override, read_data_settings
 
     if Path(source).suffix == ".toml":
+        overrides = [*(f"{role}={name}" for role, name in named.items()), *overrides]
         benchmark, settings = read_data_settings(Path(source), [f"data.{override}" for override in overrides])
         return build_federation(benchmark, settings, seed)
     given: dict[str, Any] = dict(map(parse_override, overrides))
+    given = named | given
+    if Path(source).exists():
+        given |= named_or_guessed(Path(source), {role: given.get(role) for role in USUAL}, USUAL, quiet=False)
     return load(source, seed=seed, **given)
 
 
-def _show(console: Console, clients: list[str], classes: list[str], counts: list[list[float]]) -> None:
+def _show(console: Console, clients: list[str], heads: list[str], rows: list[list[str]]) -> None:
     shown = RichTable(title="Training samples", title_justify="left", expand=False)
-    for number, head in enumerate(["client", "samples", *classes]):
+    for number, head in enumerate(["client", "samples", *heads]):
         shown.add_column(head, justify="right" if number else "left")
-    for name, row in list(zip(clients, counts, strict=True))[:MOST_ROWS]:
-        shown.add_row(name, str(sum(row)), *(str(count) if count else "·" for count in row))
+    for name, row in list(zip(clients, rows, strict=True))[:MOST_ROWS]:
+        shown.add_row(name, *row)
     console.print(shown)
     if len(clients) > MOST_ROWS:
         console.print(f"... and {len(clients) - MOST_ROWS} more clients.")

@@ -123,7 +123,7 @@ def test_held_out_data_are_used_where_there_are_enough(tmp_path: Path) -> None:
         options += ["--set", "data.uneven=false", "--out", str(tmp_path / str(holdout))]
         assert call(["run", str(tiny_file(tmp_path)), *options]) == 0
         for client in diagnose(next((tmp_path / str(holdout)).rglob("events.jsonl")).parent).clients:
-            assert client.held_out == enough and ("held-out" in client.sentences["risk"]) == enough
+            assert client.held_out == enough and ("held out of training" in client.sentences["risk"]) == enough
             assert [context.samples for context in client.contexts[:2]] == ([30, 30] if enough else [33, 33])
 
 

@@ -159,6 +159,8 @@ def limits(audit: Audit) -> list[str]:
             "Each site has one context here, so what differs between sites may be their style or a shortcut; a "
             "context, such as the year or the device (--context), would tell the two apart."
         )
+    if audit.task == "regression":
+        lines.append("A point is one percent of the label's variance in training; + is a smaller error.")
     lines.append(
         "The models of this audit are linear in the columns. A stronger model may rely on a column in ways that these "
         "do not show. Intervals are 95 % over rows."
@@ -215,7 +217,7 @@ def strength_words(audit: Audit) -> str:
 def score(audit: Audit, value: float) -> str:
     """A score as people say it."""
     if audit.task == "regression":
-        return f"{100 * (1 + value):.1f} % of the variance explained"
+        return f"a squared error of {-100 * value:.1f} % of the label's variance in training"
     return f"an accuracy of {100 * value:.1f} %"
 
 

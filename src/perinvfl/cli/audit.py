@@ -10,6 +10,7 @@ from rich.text import Text
 
 from perinvfl.cli.columns import USUAL, named_or_guessed
 from perinvfl.cli.options import Category, Client, Context, Format, Label, Missing, TextOrJson, missing_values
+from perinvfl.core.naming import counted
 from perinvfl.core.saying import hand_over, say
 from perinvfl.terminal.console import wide_console
 
@@ -66,8 +67,8 @@ def _show(found: "Audit") -> None:
     from perinvfl.audit import words
 
     console = wide_console()
-    contexts = f", {len(found.contexts)} contexts" if found.contexts else ""
-    told = f"{found.file}: {found.rows} rows, {len(found.sites)} sites{contexts}"
+    contexts = f", {counted(len(found.contexts), 'context')}" if found.contexts else ""
+    told = f"{found.file}: {counted(found.rows, 'row')}, {counted(len(found.sites), 'site')}{contexts}"
     console.print(told)
     console.print(words.headline(found), style="bold")
     shown = RichTable(title="Without the column, change in points (95 % interval)", title_justify="left", expand=False)
@@ -97,4 +98,5 @@ def _show(found: "Audit") -> None:
 def _points(change: "Change | None") -> str:
     if change is None:
         return "not tried"
-    return f"{100 * change.mean:+.1f} ({100 * change.low:+.1f} to {100 * change.high:+.1f})"
+    mean, low, high = (f"{100 * value:+.1f}".replace("-", "−") for value in (change.mean, change.low, change.high))
+    return f"{mean} ({low} to {high})"

@@ -46,8 +46,8 @@ def summarise(clients: "list[ClientDiagnosis]") -> list[str]:
 def _risk(client: "ClientDiagnosis", task: Task) -> str:
     worst = max(client.contexts, key=lambda context: context.risk)
     best = min(client.contexts, key=lambda context: context.risk)
-    where = "held-out data of its training contexts" if client.held_out else "the data it was trained on"
-    measured = f"Training contexts are measured on {where}."
+    where = "held out of training" if client.held_out else "it was trained on"
+    measured = f"The numbers for training contexts come from data {where}."
     if worst is best:
         return f"Its risk is {worst.risk:.3f} ({_score(worst.score, task)}). {measured}"
     ratio = worst.risk / best.risk if best.risk > 0 else float("inf")
@@ -105,8 +105,8 @@ def _shortcut(client: "ClientDiagnosis") -> str:
         listed = ", ".join(f"{value:+.2f} in {context}" for context, value in column.relation.items())
         label = f"class {column.of_class}" if column.of_class else "the label"
         sentences.append(
-            f"It relies on {column.name} ({100 * column.share:.0f} % of what shuffling columns costs in training), "
-            f"whose correlation with {label} changes: {listed}."
+            f"It relies on {column.name} (of what is lost when columns are shuffled one by one, "
+            f"{100 * column.share:.0f} % is lost with this one), whose correlation with {label} changes: {listed}."
         )
     return " ".join(sentences)
 

@@ -55,7 +55,7 @@ class FigureData:
 
     @property
     def title(self) -> str:
-        return TITLES.get(self.table.benchmark, self.table.benchmark)
+        return TITLES.get(self.table.benchmark, self.table.name or self.table.benchmark)
 
     @property
     def measure(self) -> str:

@@ -331,13 +331,15 @@ def parse_override(override: str) -> tuple[str, Any]:
 def _apply_to_algorithms(entries: Any, keys: list[str], value: Any, override: str) -> None:
     entries = [entries] if isinstance(entries, dict) else entries
     entries = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    names = [str(entry.get("label") or entry.get("name")) for entry in entries]
     if len(keys) == 2:
         entries = [entry for entry in entries if keys[0] in (entry.get("name"), entry.get("label"))]
     elif len(keys) == 1:
         entries = [entry for entry in entries if keys[0] in _settable(entry.get("name"))]
     if len(keys) not in (1, 2) or not entries:
         raise UserError(
-            f"--set {shortened(override)}: no algorithm in the file takes it; write algorithm.NAME.KEY=value."
+            f"--set {shortened(override)}: no algorithm in the file takes it; write algorithm.NAME.KEY=value"
+            + (f", where NAME is {shortened(' or '.join(names))}." if names else ".")
         )
     for entry in entries:
         entry[keys[-1]] = value

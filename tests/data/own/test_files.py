@@ -82,9 +82,13 @@ def test_divisions_that_cannot_work(tmp_path: Path) -> None:
     )
     assert "no context may be named twice" in refused(path, test_contexts=[2020, 2020])
     assert "leave nothing to train on" in refused(path, test_share=0.5, holdout=0.5)
-    assert 'Client "s0" has rows only in 2020, 2021, 2022' in refused(path, test_contexts=[2020, 2021, 2022])
+    assert "Nothing is left to train on once 2020, 2021, 2022 are held out" in refused(
+        path, test_contexts=[2020, 2021, 2022]
+    )
     lonely = write(tmp_path / "lonely.csv", [*rows_of(), *[["new", 2022, 1.0, 1.0, i % 2] for i in range(4)]])
-    assert 'data.exclude_clients = ["new"]' in refused(lonely, test_contexts=[2022])
+    gone = refused(lonely, test_contexts=[2022])
+    assert 'Client "new" has rows only in 2022, so nothing to train on once 2022 is held out' in gone
+    assert 'data.exclude_clients = ["new"]' in gone
     assert read(lonely, test_contexts=[2022], exclude_clients=["new"]).clients == 3
     assert "no client; did you mean new?" in refused(lonely, exclude_clients=["neww"])
     alike = write(tmp_path / "alike.csv", [[*row[:4], int(row[1] == 2022)] for row in rows_of()])

@@ -164,13 +164,15 @@ def split_rows(rows: Rows, chosen: Tensor, number: Tensor) -> Split:
 
 def _check_training(rows: Rows, training: Tensor, division: Division) -> None:
     trained = torch.bincount(rows.client[training], minlength=len(rows.clients))
+    gone = f"{', '.join(division.held_out)} {'is' if len(division.held_out) == 1 else 'are'} held out"
+    if division.held_out and not trained.any():
+        raise UserError(f"Nothing is left to train on once {gone}; name fewer contexts in data.test_contexts.")
     for client in (trained == 0).nonzero().flatten().tolist():
         name = rows.clients[client]
         contexts = [rows.contexts[c] for c in rows.context[rows.client == client].unique().tolist()]
         raise UserError(
-            f'Client "{name}" has rows only in {", ".join(contexts)}, so nothing to train on once '
-            f"{', '.join(division.held_out)} is held out; hold out another context, or leave the client aside "
-            f'with data.exclude_clients = ["{name}"].'
+            f'Client "{name}" has rows only in {", ".join(contexts)}, so nothing to train on once {gone}; hold out '
+            f'another context, or leave the client aside with data.exclude_clients = ["{name}"].'
         )
     if rows.task != "regression" and rows.y[training].unique().numel() < 2:
         raise UserError("All training rows have the same label, so there is nothing to learn; hold out less.")

@@ -23,7 +23,7 @@ from perinvfl.errors import UserError
 
 GAPS = (
     "values are missing, as counted below: a number becomes the median of the training rows, and a further column "
-    "says where; a category has a level for it"
+    "says where; a missing category becomes a level of its own"
 )
 MOST_SHOWN = 8  # columns whose relation to the label is shown
 

@@ -5,25 +5,22 @@ python scripts/make_catalogue.py --check    say whether it is up to date
 """
 
 import dataclasses
-import inspect
 import json
 import sys
-import typing
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from perinvfl.algorithms import ALGORITHMS, Algorithm, settings_of
+from perinvfl.algorithms import ALGORITHMS
 from perinvfl.data.registry import BENCHMARKS
 from perinvfl.flower.settings import DeploymentSettings
 from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings
 from perinvfl.preparation.settings import ContextSettings
-from perinvfl.runs.catalogue import FILE, Catalogue, Entry, Setting
+from perinvfl.runs.catalogue import FILE, Catalogue, Entry
+from perinvfl.runs.declared import described, entry_of
 
 CATALOGUE = Path(__file__).parents[1] / "src/perinvfl/runs" / FILE
 SECTIONS = {"contexts": ContextSettings, "model": ModelSettings, "training": Training, "federation": DeploymentSettings}
-BOUNDS = {"least": "≥", "above": ">", "most": "≤"}
 
 
 def main(arguments: list[str]) -> int:
@@ -38,12 +35,7 @@ def main(arguments: list[str]) -> int:
 
 
 def catalogue() -> Catalogue:
-    algorithms = {
-        name: Entry(
-            algorithm.title, algorithm.paper, algorithm.purpose, about(algorithm), described(settings_of(algorithm))
-        )
-        for name, algorithm in ALGORITHMS.items()
-    }
+    algorithms = {name: entry_of(algorithm) for name, algorithm in ALGORITHMS.items()}
     benchmarks = {
         name: Entry(benchmark.doc, "", "", "", described(dataclasses.fields(benchmark.settings)))
         for name, benchmark in BENCHMARKS.items()
@@ -52,34 +44,6 @@ def catalogue() -> Catalogue:
         name: Entry(f"[{name}]", "", "", "", described(dataclasses.fields(cls))) for name, cls in SECTIONS.items()
     }
     return Catalogue(algorithms, benchmarks, sections)
-
-
-def about(algorithm: type[Algorithm]) -> str:
-    """The first paragraph of its docstring."""
-    return " ".join((inspect.getdoc(algorithm) or "").partition("\n\n")[0].split())
-
-
-def described(fields: Iterable["dataclasses.Field[Any]"]) -> tuple[Setting, ...]:
-    return tuple(
-        Setting(
-            name=field.name,
-            symbol=field.metadata.get("symbol", ""),
-            default=None if field.default is dataclasses.MISSING else field.default,
-            allowed=allowed(field),
-            search=str(field.metadata.get("search") or ""),
-            meaning=field.metadata.get("doc", ""),
-        )
-        for field in fields
-    )
-
-
-def allowed(field: "dataclasses.Field[Any]") -> str:
-    """The choices or bounds a setting was declared with."""
-    if typing.get_origin(field.type) is Literal:
-        return ", ".join(typing.get_args(field.type))
-    return ", ".join(
-        f"{sign} {field.metadata[key]:g}" for key, sign in BOUNDS.items() if field.metadata.get(key) is not None
-    )
 
 
 def as_text(made: Catalogue) -> str:

@@ -1,6 +1,7 @@
 """What an experiment file may name: shown by `perinvfl list`, and presets that are sound."""
 
 import typing
+from pathlib import Path
 
 import pytest
 
@@ -82,3 +83,29 @@ def test_every_preset_is_a_sound_experiment() -> None:
 
 def test_a_preset_is_found_by_its_former_name() -> None:
     assert preset_file("recommended-rc_mnist_blind") == preset_file("discounted-rc_mnist_blind")
+
+
+OWN = """
+from dataclasses import dataclass
+from typing import ClassVar
+from perinvfl.algorithms import FedAvg
+from perinvfl.core.hyper import hyper
+
+@dataclass(frozen=True)
+class Slow(FedAvg):
+    \"\"\"FedAvg that takes its time.\"\"\"
+
+    title: ClassVar[str] = "Slow"
+    patience: float = hyper(0.5, "how slow it is", symbol="p", least=0)
+"""
+
+
+def test_an_algorithm_of_ones_own_is_listed(tmp_path: Path) -> None:
+    (tmp_path / "own_methods.py").write_text(OWN)
+    shown = called("list", "own_methods:Slow", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    for words in ("algorithm own_methods:Slow: Slow", "FedAvg that takes its time.", "how slow it is", "local_steps"):
+        assert words in shown.stdout
+    for name, said in (("own_methods:Fast", "own_methods has no Fast"), ("elsewhere:Slow", "no module elsewhere")):
+        refused = called("list", name, cwd=tmp_path)
+        assert refused.returncode == 2 and said in refused.stderr

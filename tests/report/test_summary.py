@@ -199,7 +199,7 @@ def test_scores_of_three_classes_are_said_to_be_means_over_them(
     assert rows["Sensitivity"][2] == "of 100 rows of a class, how many are recognised, averaged over the 3 classes"
     assert "0.67 is giving all 3 classes the same probability" in rows["Brier score"][2]
     assert mean["sensitivity"]["value"] == pytest.approx(mean["balanced"]["value"])
-    equal = Sample("multiclass", np.arange(300) % 3, np.zeros((300, 3)))
+    equal = Sample("multiclass", np.arange(300.0) % 3, np.zeros((300, 3)))
     assert SCORERS["brier"](equal, np.ones((1, 300)), 0.5)[0] == pytest.approx(1 - 1 / 3)
     capsys.readouterr()
     assert call(["table", str(tmp_path / "own"), "--score", "sensitivity"]) == 0

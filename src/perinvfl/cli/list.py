@@ -48,7 +48,7 @@ def show_catalogue(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="An algorithm, benchmark, section, model, preset or setting to show in full.",
+            help="An algorithm, benchmark, section, model, preset or setting to show in full, or my_module:Algorithm.",
             autocompletion=complete_name,
         ),
     ] = None,
@@ -61,6 +61,8 @@ def show_catalogue(
     asked = name.strip("[]")
     if asked in _known():
         _show_one(console, asked)
+    elif ":" in asked:
+        _show_own(console, asked)
     else:
         near = _near(asked.lower())
         hint = f"; did you mean {' or '.join(near)}?" if near else "; `perinvfl list` names them."
@@ -113,6 +115,15 @@ def _show_one(console: Console, name: str) -> None:
         hand_over(demo_file().read_text(encoding="utf-8"), end="")
     for setting, owners in _owners(name):
         _show_settings(console, f"setting of {', '.join(owners)}", (setting,))
+
+
+def _show_own(console: Console, name: str) -> None:
+    """An algorithm in a module of the user's own."""
+    from perinvfl.runs.declared import entry_of
+    from perinvfl.runs.experiment import algorithm_named
+
+    entry = entry_of(algorithm_named(name, "name"))
+    _show_settings(console, f"algorithm {name}: {_titled(entry)}", entry.settings, entry.about)
 
 
 def _near(name: str) -> list[str]:

@@ -30,7 +30,7 @@ MISTAKES = {
     "per-client list": (["algorithm.beta=[0.1, 0.2]"], "beta lists 2 values for 3 clients"),
     "p outside": (
         ["data.benchmark=rc_mnist", "data.p_train=[0.9, 1.2]"],
-        "data.p_train = (0.9, 1.2): must be at most 1",
+        "data.p_train = [0.9, 1.2]: must be at most 1",
     ),
     "too many images": (
         ["data.benchmark=rc_mnist", "data.train_per_client=20000"],

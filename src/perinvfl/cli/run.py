@@ -23,6 +23,7 @@ from perinvfl.cli.options import (
 from perinvfl.cli.progress import print_json_table, showing_progress
 from perinvfl.core.files import write_atomically
 from perinvfl.core.importing import importing
+from perinvfl.core.saying import say
 from perinvfl.core.toml_text import toml_text
 from perinvfl.errors import UserError
 from perinvfl.results.ranking import best_experiment, check_applies, rank, ranking_json, ranking_text
@@ -221,6 +222,10 @@ def _train_and_show(experiment: "Experiment", out: Path, options: ProgressOption
     runs = _train(experiment, out, options, most_together=1, dispatcher=dispatcher)
     if options.json:
         print_json_table(runs, records)
+    if options.quiet:
+        for run in runs:
+            if run.broken is not None:
+                say(run.broken["why"], stderr=True)
     if options.json or options.quiet:
         return
     show_table(console, make_table(runs))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from perinvfl.core.naming import in_short
+from perinvfl.core.naming import in_short, written_out
 from perinvfl.errors import UserError
 
 # What no setting exceeds, unless it declares other bounds: further out, sums and sizes are no longer numbers.
@@ -108,9 +108,9 @@ def check_bounds(settings: Any, where: str) -> None:
             elif above is not None and number <= above:
                 wrong = f"must be greater than {above}"
             elif number > (furthest if most is None else most):
-                wrong = f"must be at most {furthest if most is None else most:g}"
+                wrong = f"must be at most {written_out(furthest if most is None else most)}"
             elif number < -furthest:
-                wrong = f"must be at least {-furthest:g}"
+                wrong = f"must be at least {written_out(-furthest)}"
             else:
                 continue
             raise UserError(f"{where}.{field.name} = {in_short(value)}: {wrong}.")

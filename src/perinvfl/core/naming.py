@@ -44,11 +44,13 @@ def in_short(value: Any, most: int = 200) -> str:
 
     >>> in_short("rc_mnist"), in_short(10**30), in_short([0.1, 2])
     ('"rc_mnist"', '1000000000000000000000000000000', '[0.1, 2]')
+    >>> in_short((0.1, 2))  # as in a file
+    '[0.1, 2]'
     >>> in_short(10**5000), in_short("x" * 1000, most=20)
     ('a number of more than 4000 digits', '"xxxxxxxxx... (1002 characters)')
     """
     try:
-        text = f'"{value}"' if isinstance(value, str) else str(value)
+        text = f'"{value}"' if isinstance(value, str) else str(list(value) if isinstance(value, tuple) else value)
     except ValueError:  # Python writes whole numbers of up to some 4000 digits
         return "a number of more than 4000 digits" if isinstance(value, int) else "values too large to be shown"
     except RecursionError:
@@ -146,6 +148,15 @@ def plural(thing: str) -> str:
     if re.search(r"[^aeiou]y$", thing):
         return f"{thing[:-1]}ies"
     return f"{thing}es" if re.search(r"(s|x|z|ch|sh)$", thing) else f"{thing}s"
+
+
+def written_out(number: float) -> str:
+    """
+    >>> written_out(1e6), written_out(0.5), written_out(1e30)
+    ('1 000 000', '0.5', '1e+30')
+    """
+    whole = number == int(number) and abs(number) < 1e12 if abs(number) < 1e300 else False
+    return f"{int(number):,}".replace(",", " ") if whole else f"{number:g}"
 
 
 def counted(number: int, thing: str) -> str:

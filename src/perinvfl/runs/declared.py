@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from perinvfl.algorithms import Algorithm, settings_of
+from perinvfl.core.naming import written_out
 from perinvfl.runs.catalogue import Entry, Setting
 
 BOUNDS = {"least": "≥", "above": ">", "most": "≤"}
@@ -43,5 +44,7 @@ def allowed(field: "dataclasses.Field[Any]") -> str:
     if typing.get_origin(field.type) is Literal:
         return ", ".join(typing.get_args(field.type))
     return ", ".join(
-        f"{sign} {field.metadata[key]:g}" for key, sign in BOUNDS.items() if field.metadata.get(key) is not None
+        f"{sign} {written_out(field.metadata[key])}"
+        for key, sign in BOUNDS.items()
+        if field.metadata.get(key) is not None
     )

@@ -178,7 +178,7 @@ def test_the_same_seed_gives_the_same_data_and_another_seed_does_not() -> None:
     [
         ({"p_train": []}, "data.p_train: must have at least one entry, and no empty one."),
         ({"p_train": [[], 0.5]}, "data.p_train: must have at least one entry, and no empty one."),
-        ({"p_train": [1.5]}, "data.p_train = (1.5,): must be at most 1."),
+        ({"p_train": [1.5]}, "data.p_train = [1.5]: must be at most 1."),
         ({"p_test": [0.5, 0.5]}, "data.p_test = (0.5, 0.5): no two test contexts may be the same."),
         ({"rows": [10, 10]}, "data.rows = (10, 10): must have one entry for each of 4 clients."),
         (

@@ -21,7 +21,7 @@ from perinvfl.runs.progress import Progress
 from perinvfl.runs.records import read_run
 from perinvfl.runs.train import train
 from tests.algorithms.small_runs import EXECUTORS, final, same_bits, simulate
-from tests.commands import ROOT, called, untimed
+from tests.commands import ROOT, called, check_refusal, untimed
 from tests.flower.deployed import trial_of
 from tests.stops import StopAt
 
@@ -209,3 +209,40 @@ def test_aggregations_of_single_updates_are_refused_under_secure_aggregation(
     check_deployment(SECRET, plain, 4)
     with pytest.raises(UserError, match=named):
         check_deployment(dataclasses.replace(SECRET, risks_may_be_seen=risks_may_be_seen), trial, 4)
+
+
+MISTAKEN = """
+from dataclasses import dataclass
+from typing import ClassVar
+from perinvfl.algorithms import FedAvg
+
+@dataclass(frozen=True)
+class Forgetful(FedAvg):
+    title: ClassVar[str] = "Forgetful"
+
+    def {forgotten}:
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("forgotten", "said"),
+    [
+        (
+            "local_step(self, problem, broadcast, steps, batches, batch)",
+            "Forgetful.local_step returned None; it must return LocalSteps.",
+        ),
+        (
+            "global_objective(self, problem, broadcast)",
+            "Forgetful.global_objective returned None; it must return an objective.",
+        ),
+    ],
+    ids=["step", "objective"],
+)
+@pytest.mark.parametrize("executor", ["loop", "vmap"])
+def test_a_forgotten_return_is_one_sentence(forgotten: str, said: str, executor: str, tmp_path: Path) -> None:
+    (tmp_path / "forgetful.py").write_text(MISTAKEN.format(forgotten=forgotten))
+    file = tmp_path / "own.toml"
+    file.write_text('name = "own"\n[data]\nbenchmark = "random"\n[[algorithm]]\nname = "forgetful:Forgetful"\n')
+    done = called("run", file, "--set", f"training.executor={executor}", cwd=tmp_path)
+    check_refusal(done.returncode, done.stdout, done.stderr, said)

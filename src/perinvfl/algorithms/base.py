@@ -17,6 +17,7 @@ from perinvfl.algorithms.local_steps import LocalSteps
 from perinvfl.algorithms.messages import Broadcast, ClientState, Combined, ServerState, Upload, WithheldRisks
 from perinvfl.core import optimizers, tree
 from perinvfl.core.hyper import By, LogUniform, hyper
+from perinvfl.core.naming import in_short
 from perinvfl.core.optimizers import Moments
 from perinvfl.core.tree import Params
 from perinvfl.errors import UserError
@@ -286,6 +287,10 @@ class Algorithm:
         steps = LocalSteps.begin(problem, broadcast.params, moments)
         for r in range(self.local_steps):
             steps = self.local_step(problem, broadcast, steps, batches, r)
+            if not isinstance(steps, LocalSteps):
+                raise UserError(
+                    f"{type(self).__name__}.local_step returned {in_short(steps)}; it must return LocalSteps."
+                )
         return steps.upload(), steps.moments
 
     def local_step(
@@ -293,7 +298,10 @@ class Algorithm:
     ) -> LocalSteps:
         """ν_{i,r+1} ← ν_{i,r} − γ ∇L(ν_{i,r}; D_i)."""
         how = Descent(self.optimizer, self.learning_rate, self.l2 / self.loss_scale(broadcast.round))
-        return steps.descend(problem, self.global_objective(problem, broadcast), batches[batch], how)
+        objective = self.global_objective(problem, broadcast)
+        if objective is None:
+            raise UserError(f"{type(self).__name__}.global_objective returned None; it must return an objective.")
+        return steps.descend(problem, objective, batches[batch], how)
 
     def loss_scale(self, round: Number) -> Number:
         """What the whole loss is divided by."""

@@ -43,6 +43,7 @@ MISTAKES = {
     ),
     "benchmark": (["data.benchmark=rcmnist"], 'data.benchmark = "rcmnist" is not known; did you mean rc_mnist?'),
     "seed": (["seeds=[0, 0]"], "each seed may be named once"),
+    "set without a name": (["=3"], "write it as key=value"),
     "set without value": (["training.rounds"], "write it as key=value"),
     "batch of one": (["training.batch_size=1"], "compares two halves of a batch; at least 2"),
     "batch too large": (["training.batch_size=999999999"], "no client has as many samples"),

@@ -146,7 +146,7 @@ def ranking_text(ranking: Ranking) -> Text:
         for place, entry in enumerate(ranking.ranked, start=1)
     ]
     seeds = max(entry.seeds for entry in ranking.ranked)
-    about = f"Ranked by {ranking.rule.name} at the last round: {ranking.rule.doc}"
+    about = f"Ranked by the rule {ranking.rule.name} at the last round: {ranking.rule.doc}"
     notes = [about + (f"; mean over {seeds} seeds, ± over seeds." if seeds > 1 else ".")]
     if ranking.rule.name == ORACLE:
         notes.append("This looks at test results: what the winner scores there is optimistic.")

@@ -319,7 +319,7 @@ def apply_override(table: dict[str, Any], override: str) -> None:
 def parse_override(override: str) -> tuple[str, Any]:
     """`key=value`, the value written as in TOML."""
     path, separator, text = override.partition("=")
-    if not separator:
+    if not separator or not path.strip():
         raise UserError(f"--set {shortened(override)}: write it as key=value, such as training.rounds=5.")
     try:
         value = parse_toml(f"value = {text}")["value"]

@@ -30,7 +30,6 @@ from typing import Any, TypeGuard
 
 from perinvfl.algorithms import ALGORITHMS
 from perinvfl.algorithms.base import Algorithm
-from perinvfl.algorithms.irm import Penalized
 from perinvfl.algorithms.recommended import Recommended
 from perinvfl.core import config, hyper
 from perinvfl.core.naming import in_short, shortened
@@ -43,6 +42,7 @@ from perinvfl.models import ModelSettings
 from perinvfl.preparation.settings import KNOWN_BY_USERS, ContextSettings, read_contexts
 from perinvfl.runs.facts import Effort
 from perinvfl.runs.trial import Trial
+from perinvfl.runs.trial_checks import check_trials
 
 LARGEST_SEED = 2**63 - 1
 PARTS = ("data", "contexts", "model", "training")
@@ -144,11 +144,7 @@ def build_experiment(table: dict[str, Any], default_name: str = "experiment") ->
             for fold in (data.folds() if hasattr(data, "folds") else [data])
             for seed in seeds
         ]
-    _check_clients(trials)
-    _check_labels(trials)
-    _check_batches(trials)
-    _check_contexts(trials)
-    _check_parts(trials)
+    check_trials(trials)
     return Experiment(name, tuple(trials), config.build(Effort, table.get("search", {}), "search"))
 
 
@@ -245,61 +241,6 @@ def algorithm_named(name: Any, where: str) -> type[Algorithm]:
     if not hasattr(found, "title"):
         raise UserError(f'{where} = "{name}": must have a title, under which tables show it.')
     return found
-
-
-def _check_clients(trials: list[Trial]) -> None:
-    for trial in trials:
-        clients = trial.data.clients
-        options = {key: range_.options for key, range_ in trial.ranges if isinstance(range_, hyper.OneOf)}
-        for field in dataclasses.fields(trial.algorithm):
-            for value in (getattr(trial.algorithm, field.name), *options.get(field.name, ())):
-                if isinstance(value, tuple) and len(value) != clients:
-                    raise UserError(
-                        f"{trial.algorithm_name}.{field.name} lists {len(value)} values for {clients} clients; "
-                        "give one number for all, or one per client."
-                    )
-
-
-def _check_batches(trials: list[Trial]) -> None:
-    for trial in trials:
-        if trial.training.batch_size == 1 and isinstance(trial.algorithm, Penalized):
-            raise UserError(
-                f"training.batch_size = 1: the penalty of {trial.label} compares two halves of a batch; at least 2."
-            )
-
-
-def _check_contexts(trials: list[Trial]) -> None:
-    for trial in trials:
-        balanced = trial.contexts.infer != "given" and trial.contexts.use == "balance"
-        if balanced and not trial.algorithm.uses_contexts:
-            raise UserError(
-                f'contexts.use = "balance": {trial.label} has no loss over contexts; use "discount" or "judge".'
-            )
-
-
-def _check_parts(trials: list[Trial]) -> None:
-    """A model that cannot be split as an algorithm asks; one of the user's own is looked at when it is built."""
-    for trial in trials:
-        part, kind = getattr(trial.algorithm, "personal_part", "all"), trial.model.kind
-        if part == "norms" and kind in ("linear", "mlp"):
-            raise UserError(
-                f'{trial.label} keeps the norm layers of a model at each client, and model.kind = "{kind}" has none; '
-                f'use model.kind = "resnet18" or a module of your own, or leave {trial.label} out.'
-            )
-        if part in ("head", "features") and (kind == "linear" or (kind == "mlp" and not trial.model.hidden)):
-            raise UserError(
-                f"{trial.label} keeps a part of the model at each client, its last layer or all before it, and this "
-                f"model has one layer; add a hidden layer, such as model.hidden = [16], or leave {trial.label} out."
-            )
-
-
-def _check_labels(trials: list[Trial]) -> None:
-    seen = set()
-    for trial in trials:
-        named = trial.title, trial.seed
-        if named in seen:
-            raise UserError(f'Two algorithms are called "{trial.label}"; give one of them another label.')
-        seen.add(named)
 
 
 def apply_override(table: dict[str, Any], override: str) -> None:

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from perinvfl.algorithms import PooledERM, Recommended
 from perinvfl.cli import call
+from perinvfl.core.hyper import search_space
 from perinvfl.errors import UserError
 from perinvfl.results.ranking import rank
 from perinvfl.results.search_records import setting_of
@@ -174,3 +176,9 @@ def test_the_best_setting_can_be_run(searched: Path, tmp_path: Path) -> None:
     done = called("run", searched / "best.toml", "--json", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["event"] == "done"
+
+
+def test_what_means_nothing_to_an_algorithm_is_not_searched() -> None:
+    assert not search_space(Recommended(), frozenset()), "there is nothing to set"
+    assert "server_learning_rate" not in search_space(PooledERM(optimizer="adam"), frozenset())
+    assert "learning_rate" in search_space(PooledERM(optimizer="adam"), frozenset())

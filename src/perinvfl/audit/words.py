@@ -202,7 +202,7 @@ def relations(found: Sequence[Relation], at: str = "in") -> str:
     >>> relations([Relation("2021", 40, 1.5), Relation("2022", 40, -0.25, held_out=True), Relation("2023", 3, None)])
     '+1.50 in 2021, −0.25 in 2022 (held out)'
     """
-    known = [(r, f"{r.strength:+.2f}".replace("-", "−")) for r in found if r.strength is not None]
+    known = [(r, signed(r.strength, "+.2f")) for r in found if r.strength is not None]
     return ", ".join(f"{number} {at} {r.where}{' (held out)' if r.held_out else ''}" for r, number in known)
 
 
@@ -229,8 +229,16 @@ def in_points(change: Change, sign: bool = True) -> str:
     form = "+.1f" if sign else ".1f"
     low, high = (change.low, change.high) if sign else (-change.high, -change.low)
     mean = change.mean if sign else -change.mean
-    numbers = [format(100 * value + 0.0, form).replace("-", "−") for value in (mean, low, high)]
+    numbers = [signed(100 * value + 0.0, form) for value in (mean, low, high)]
     return f"{numbers[0]} points, 95 % interval {numbers[1]} to {numbers[2]}"
+
+
+def signed(value: float, form: str = "+.1f") -> str:
+    """
+    >>> signed(-2.04), signed(0.5)
+    ('−2.0', '+0.5')
+    """
+    return format(value, form).replace("-", "−")
 
 
 def _turned(found: Sequence[Relation]) -> str:

@@ -96,7 +96,9 @@ def _show(found: "Audit") -> None:
 
 
 def _points(change: "Change | None") -> str:
+    from perinvfl.audit.words import signed
+
     if change is None:
         return "not tried"
-    mean, low, high = (f"{100 * value:+.1f}".replace("-", "−") for value in (change.mean, change.low, change.high))
+    mean, low, high = (signed(100 * value) for value in (change.mean, change.low, change.high))
     return f"{mean} ({low} to {high})"

@@ -147,8 +147,9 @@ def draw(settings: Any, rng: random.Random, held: frozenset[str], ranges: Mappin
 def search_space(
     settings: Any, held: frozenset[str], ranges: Mapping[str, Range] = {}
 ) -> dict[str, LogUniform | OneOf]:
-    """Where each field that is not held may lie: what `draw` draws from."""
-    found = {name: range_.at(settings) for name, range_ in _searched(settings, ranges).items() if name not in held}
+    """Where each field that a search may change lies: those that are not held and mean something."""
+    fixed = held | set(getattr(settings, "unused", ()))  # what means nothing to an algorithm is not worth a trial
+    found = {name: range_.at(settings) for name, range_ in _searched(settings, ranges).items() if name not in fixed}
     return {name: range_ for name, range_ in found.items() if range_ is not None}
 
 

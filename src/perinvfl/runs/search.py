@@ -20,8 +20,7 @@ def search(experiment: Experiment, trials: int, search_seed: int, purpose: Purpo
     drawn = []
     for trial in experiment.trials:
         rng = random.Random(f"{search_seed} {trial.label}")
-        space = hyper.search_space(trial.algorithm, trial.held, dict(trial.ranges))
-        something_to_draw = space.keys() - set(trial.algorithm.unused)
+        something_to_draw = hyper.search_space(trial.algorithm, trial.held, dict(trial.ranges))
         for number in range(trials if something_to_draw else 1):
             setting = _draw_until_sane(trial, rng)
             drawn.append(

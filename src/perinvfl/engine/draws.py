@@ -1,5 +1,7 @@
 """Every random draw of a run, by (seed, client, round) and purpose alone: the simulator and a site draw the same."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -39,6 +41,29 @@ def sample_indices(
         source = generator(seed, "views", purpose, client, round)
         drawn += stride * torch.randint(augmentation.views, shape, generator=source)
     return drawn
+
+
+def indices_of_trials(
+    seeds: Sequence[int],
+    clients: list[list[int]],  # of each trial
+    round: int,
+    purpose: str,
+    sizes: list[list[int]],  # by trial and client: how many samples it draws from
+    shape: tuple[int, int],  # steps, batch size
+    augmentations: Sequence[Augmentation],  # of each trial, or one for all
+    stride: int | None,  # samples that the data of each client hold, padding included; None: without padding
+) -> Tensor:
+    """[T, n, steps, B] as `sample_indices`; trials of one seed draw alike where they have as many samples."""
+    drawn: dict[tuple[int, int, int], Tensor] = {}
+    rows = []
+    for t, (seed, chosen) in enumerate(zip(seeds, clients, strict=True)):
+        for i in chosen:
+            size = sizes[t][i]
+            if (seed, i, size) not in drawn:
+                views = augmentations[t % len(augmentations)]
+                drawn[seed, i, size] = sample_indices(seed, i, round, purpose, size, shape, views, stride or size)
+            rows.append(drawn[seed, i, size])
+    return torch.stack(rows).unflatten(0, (len(seeds), -1))
 
 
 def shares(sizes: Tensor, weights: str) -> Tensor:

@@ -33,7 +33,13 @@ def training_scores(simulation: Simulation) -> Tensor:
     kind = "personal" if simulation.algorithms[0].has_personal else "global"
     columns = []
     for ids in simulation.trained_clients.split(CLIENT_CHUNK, 1):
-        own = Split(*(part[:, ids[0]][:, :, places] for part in simulation.data))
+        own = Split(*(_picked(part, ids[0], places) for part in simulation.data))
         columns.append(simulation.executor.measure(simulation.models_of(kind, ids), [own])[:, :, 0, 0].cpu())
         let_go()
     return torch.cat(columns, 1)
+
+
+def _picked(part: Tensor, clients: Tensor, places: Tensor) -> Tensor:
+    """[T, n, count, ...] of [T, N, M, ...]; trials that share their data go on doing so."""
+    own = (part[:1] if part.stride(0) == 0 else part)[:, clients][:, :, places]
+    return own.expand(part.shape[0], *own.shape[1:])

@@ -3,6 +3,7 @@
 import warnings
 
 import torch
+from torch import Tensor
 
 from perinvfl.core.mapped import is_mapped
 from perinvfl.core.memory import keep_freed_memory
@@ -76,12 +77,16 @@ def check_batch_size(training: Training, largest_fits: bool) -> None:
         )
 
 
-def place_split(split: Split, device: torch.device, training: Training) -> Split:
-    """A split where it is trained on. Images at rest are bytes and stay so: the model scales them."""
+def place_inputs(x: Tensor, device: torch.device, training: Training) -> Tensor:
+    """Inputs where they are trained on. Images at rest are bytes and stay so: the model scales them."""
     arithmetic = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
     # What lies in a file stays there on a CPU: the model converts what it looks at.
-    as_is = split.x.dtype == torch.uint8 or (device.type == "cpu" and is_mapped(split.x))
-    return Split(split.x.to(device, None if as_is else arithmetic), split.y.to(device), split.context.to(device))
+    as_is = x.dtype == torch.uint8 or (device.type == "cpu" and is_mapped(x))
+    return x.to(device, None if as_is else arithmetic)
+
+
+def place_split(split: Split, device: torch.device, training: Training) -> Split:
+    return Split(place_inputs(split.x, device, training), split.y.to(device), split.context.to(device))
 
 
 def pick_batched(training: Training, device: torch.device, model: Model) -> bool:

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from perinvfl.algorithms.base import Algorithm
 from perinvfl.core.tree import Params
-from perinvfl.data.federation import Federation, Split
+from perinvfl.data.federation import Federation
 from perinvfl.engine.executors import row
 from perinvfl.engine.local_client import predict
-from perinvfl.engine.problems import build_problem, check_batch_size, place_split
+from perinvfl.engine.problems import build_problem, check_batch_size, place_inputs
 from perinvfl.engine.simulation import Simulation
 from perinvfl.learning.problem import Problem
 from perinvfl.learning.training import Training
@@ -97,8 +97,7 @@ def predicting_with(problem: Problem, model: Params, device: torch.device, train
     """How a client asks a model about its own samples."""
 
     def ask(x: Tensor) -> Tensor:
-        nothing = torch.zeros(len(x))
-        placed = place_split(Split(x, nothing, nothing), device, training).x
+        placed = place_inputs(x, device, training)
         with torch.no_grad():
             return predict(problem, model, placed).cpu()
 
@@ -117,8 +116,10 @@ class ProgramRun:
         model: ModelSettings | Model,
         folder: Path | None = None,
         known: dict[int, Notes] | None = None,  # notes by seed, where they were taken before
+        folds: Sequence[Federation] | None = None,  # of each trial, where trials of one seed differ in what is left out
     ) -> None:
-        self.program, self.federations, self.seeds = program, federations, seeds
+        assert folds is None or not program.preparation  # notes are by seed
+        self.program, self.federations, self.seeds, self.folds = program, federations, seeds, folds
         self.algorithms: Sequence[Algorithm] = [algorithm.over(program.main.rounds) for algorithm in algorithms]
         self.model, self.folder = model, folder
         self.notes: dict[int, Notes] = dict(known or {})
@@ -178,12 +179,22 @@ class ProgramRun:
         """Of the last phase, on data as prepared."""
         if self._simulation is None:
             self.prepare()
-            seen = {seed: self.seen(seed) for seed in self.federations}
-            federations = [seen[seed] for seed in (self.seeds if len(seen) > 1 else self.seeds[:1])]
             self._simulation = Simulation(
-                self.algorithms, federations, self.seeds, self.training, self.model, folder=self.folder
+                self.algorithms, self.all_seen(), self.seeds, self.training, self.model, folder=self.folder
             )
         return self._simulation
+
+    def all_seen(self) -> list[Federation]:
+        """What each trial sees, or what all of them see."""
+        if self.folds is None:
+            seen = {seed: self.seen(seed) for seed in self.federations}
+            return [seen[seed] for seed in (self.seeds if len(seen) > 1 else self.seeds[:1])]
+        by_fold = {id(given): self.program.main.sees(given, {}) for given in self.folds}
+        return [by_fold[id(given)] for given in self.folds]
+
+    def all_given(self) -> list[Federation]:
+        """The same before anything is prepared."""
+        return [self.federations[seed] for seed in (self.seeds if len(self.federations) > 1 else self.seeds[:1])]
 
     def seen(self, seed: int) -> Federation:
         """The data as the last phase sees them."""
@@ -256,8 +267,9 @@ class ProgramRun:
         """The same run with another executor for the last phase."""
         main = dataclasses.replace(self.program.main, training=dataclasses.replace(self.training, executor=executor))
         program = dataclasses.replace(self.program, main=main)
+        known = dict(self.notes)
         return ProgramRun(
-            program, self.algorithms, self.federations, self.seeds, self.model, self.folder, dict(self.notes)
+            program, self.algorithms, self.federations, self.seeds, self.model, self.folder, known, self.folds
         )
 
 

@@ -28,7 +28,7 @@ from perinvfl.engine import draws
 from perinvfl.engine.batched import Batched, Unrolled
 from perinvfl.engine.compiling import compiles
 from perinvfl.engine.cuda_graph import RecordedRound
-from perinvfl.engine.devices import pick_device
+from perinvfl.engine.devices import pick_device, to_device
 from perinvfl.engine.executors import Cohort, Executor, check_alike
 from perinvfl.engine.loop import Loop
 from perinvfl.engine.problems import build_problem, check_batch_size, pick_batched
@@ -127,6 +127,7 @@ class Simulation:
         there = {name: (test.context >= 0).any(-1).cpu() for name, test in self.tests.items()}
         self.tested = {name: some[:, looked_at] for name, some in there.items()}
         self.sizes = torch.stack([f.sizes for f in federations]).expand(self.trials, -1)  # [T, N]
+        self._drawn_from: list[list[int]] = self.sizes.tolist()
         if isinstance(self.executor, Batched) and self.training.fraction == 1:
             x = self.data.x if self.problem.batched else self.data.x.contiguous()  # shared by trials, or each its own
             self.data = Split(x, self.data.y.contiguous(), self.data.context.contiguous())
@@ -244,16 +245,13 @@ class Simulation:
         shape = draws.batches_shape(self.training, steps)
         if shape is None:
             return None
-        drawn: dict[tuple[int, int], Tensor] = {}  # trials of one seed draw alike
-        for t, seed in enumerate(self.seeds):
-            for i in ids[t].tolist():
-                if (seed, i) not in drawn:
-                    size = int(self.sizes[t, i])
-                    stride = self.data.y.shape[-1] if isinstance(self.executor, Batched) else size
-                    views = self.augmentations[t % len(self.augmentations)]
-                    drawn[seed, i] = draws.sample_indices(seed, i, round, purpose, size, shape, views, stride)
-        rows = [drawn[seed, i] for t, seed in enumerate(self.seeds) for i in ids[t].tolist()]
-        return torch.stack(rows).unflatten(0, (self.trials, -1)).to(self.device)
+        padded = self.data.y.shape[-1] if isinstance(self.executor, Batched) else None
+        # Not asked of a GPU each round, which would wait for it.
+        listed = [list(range(self.clients))] * self.trials if ids is self.everyone else ids.tolist()
+        drawn = draws.indices_of_trials(
+            self.seeds, listed, round, purpose, self._drawn_from, shape, self.augmentations, padded
+        )
+        return to_device(drawn, self.device)
 
     def cohort(self, ids: Tensor, indices: Tensor | None) -> Cohort:
         sizes = self.sizes.to(ids.device).gather(1, ids)

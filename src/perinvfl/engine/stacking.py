@@ -1,10 +1,12 @@
 """The data of several trials as one, [T, N, M, ...]."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from perinvfl.data.federation import Split
-from perinvfl.engine.problems import place_split
+from perinvfl.engine.problems import place_inputs
 from perinvfl.learning.training import Training
 
 
@@ -18,17 +20,22 @@ def stack_splits(
     """One split for all trials is shown to each without a copy; splits that share their inputs go on doing so."""
     longest = max(s.y.shape[1] for s in splits)
 
-    def stacked(parts: list[Tensor], padding: int = 0) -> Tensor:
+    def stacked(parts: list[Tensor], place: Callable[[Tensor], Tensor], padding: int = 0) -> Tensor:
         if len(parts) == 1:
-            return parts[0].expand(trials, *parts[0].shape)
-        return torch.stack([_lengthen(part, longest, padding) for part in parts])
+            return place(parts[0]).expand(trials, *parts[0].shape)
+        different = {id(part): part for part in parts}  # many trials, few data
+        placed = {key: _lengthen(place(part), longest, padding) for key, part in different.items()}
+        return torch.stack([placed[id(part)] for part in parts])
 
-    key, shared = tuple(id(s.x) for s in splits), {} if shared is None else shared
+    def place_labels(part: Tensor) -> Tensor:
+        return part.to(device)
+
+    inputs = [s.x for s in splits]
+    key, shared = tuple(map(id, inputs)), {} if shared is None else shared
     if key not in shared:
-        shared[key] = stacked([place_split(s, device, training).x for s in splits])
-    return Split(
-        shared[key], stacked([s.y.to(device) for s in splits]), stacked([s.context.to(device) for s in splits], -1)
-    )
+        shared[key] = stacked(inputs, lambda x: place_inputs(x, device, training))
+    y = stacked([s.y for s in splits], place_labels)
+    return Split(shared[key], y, stacked([s.context for s in splits], place_labels, padding=-1))
 
 
 def _lengthen(part: Tensor, samples: int, padding: int) -> Tensor:

@@ -15,7 +15,7 @@ from perinvfl.core import checkpoint
 from perinvfl.core.files import make_folder, only_one, remove, remove_temporary, write_atomically
 from perinvfl.core.seeding import generator
 from perinvfl.data.constant import constant_fit
-from perinvfl.data.federation import Federation, Split
+from perinvfl.data.federation import Federation
 from perinvfl.engine.devices import pick_device
 from perinvfl.engine.environment import environment
 from perinvfl.engine.evaluation import predict_tests, training_scores
@@ -111,8 +111,11 @@ class TrialGroup:
     def _open(self, saved: dict[str, torch.Tensor] | None) -> ProgramRun:
         """The program, at its beginning or where the checkpoint left it."""
         first = self.trials[0]
-        federations = {trial.seed: trial.federation() for trial in self.trials}
-        for federation in federations.values():
+        by_data = {(trial.data, trial.seed): trial.federation() for trial in self.trials}
+        each = [by_data[trial.data, trial.seed] for trial in self.trials]
+        federations = {trial.seed: federation for trial, federation in zip(self.trials, each, strict=True)}
+        alike = all(trial.data == first.data for trial in self.trials)  # no folds among them
+        for federation in federations.values() if alike else each:
             federation.check_tests()
             check_preparation(first.contexts, federation, first.model)
         known = {trial.seed: _prepared[key] for trial in self.trials if (key := trial.preparation_key) in _prepared}
@@ -124,12 +127,12 @@ class TrialGroup:
             first.model,
             self.at_rest,
             known,
+            None if alike else each,
         )
         if first.training.executor == "auto" and first.model.kind in MEASURED:
             if saved is None:
-                shown = run.seen if not run.program.preparation else federations.__getitem__
-                seen = [shown(seed) for seed in (run.seeds if len(federations) > 1 else run.seeds[:1])]
-                self.timed = time_executors(run.algorithms, seen, run.seeds, first.training, first.model)
+                shown = run.all_given() if run.program.preparation else run.all_seen()
+                self.timed = time_executors(run.algorithms, shown, run.seeds, first.training, first.model)
             run = run.with_executor(fastest(self.timed) if saved is None else self._executor_in(saved))
         self.executor = run.training.executor
         self.began = time.perf_counter()
@@ -259,12 +262,16 @@ class TrialGroup:
         seconds = time.perf_counter() - self.began
         fits = training_scores(simulation).mean(1).tolist() if len(self.broken) < len(self.trials) else []
         outputs = predict_tests(simulation) if fits else {}
+        constants: dict[object, float] = {}
         for t, writer in enumerate(self.writers):
             if t not in self.broken:
                 data = self.trials[t].federation()
                 kept = write_predictions(writer.path.parent, predictions_at(simulation, data, outputs, t))
                 chosen = simulation.trained_clients[t] if simulation.samples_clients else None
-                fit = Fit(fits[t], constant_fit(data, chosen), data.task == "regression")
+                of = self.trials[t].data, self.trials[t].seed
+                if of not in constants:
+                    constants[of] = constant_fit(data, chosen)
+                fit = Fit(fits[t], constants[of], data.task == "regression")
                 further = {"training": fit.as_fields(), "predictions": kept}
                 writer.write(**events.end_event(simulation.rounds_done, seconds, peak, **further))
                 if not fit.better:
@@ -313,8 +320,9 @@ def predictions_at(
     kept = [*federation.tests, *([] if federation.validation is None else [VALIDATION])]
     of_trial = {kind: {case: cases[case][t] for case in kept} for kind, cases in outputs.items()}
     own = simulation.tested_clients[t] if simulation.samples_clients else slice(None)
-    tests = {case: Split(*(part[t][own].cpu() for part in simulation.tests[case])) for case in kept}
-    return collect(federation, simulation.rounds_done, of_trial, tests)
+    labels = {case: simulation.tests[case].y[t][own].cpu() for case in kept}
+    contexts = {case: simulation.tests[case].context[t][own].cpu() for case in kept}
+    return collect(federation, simulation.rounds_done, of_trial, labels, contexts)
 
 
 def balanced_of(notes: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:

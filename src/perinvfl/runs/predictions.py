@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perinvfl.core.files import read_file, write_atomically
 from perinvfl.core.sealed import digest
@@ -48,10 +48,14 @@ class Predictions:
 
 
 def collect(
-    federation: "Federation", round: int, outputs: Mapping[str, Mapping[str, "Tensor"]], tests: Mapping[str, Any]
+    federation: "Federation",
+    round: int,
+    outputs: Mapping[str, Mapping[str, "Tensor"]],
+    labels: Mapping[str, "Tensor"],
+    contexts: Mapping[str, "Tensor"],
 ) -> Predictions:
-    """From outputs [N, M, outputs] by kind and case, and the tests (Split, [N, M]) they are for, of one trial."""
-    real = {case: [row >= 0 for row in tests[case].context] for case in tests}
+    """From outputs [N, M, outputs] by kind and case, and the labels and contexts [N, M] of each case, of one trial."""
+    real = {case: [row >= 0 for row in rows] for case, rows in contexts.items()}
 
     def of_clients(case: str, rows: "Tensor") -> list[Numbers]:
         return [array("f", rows[i][own].flatten().tolist()) for i, own in enumerate(real[case])]
@@ -60,8 +64,8 @@ def collect(
         federation.task,
         round,
         federation.outputs,
-        {case: of_clients(case, tests[case].y) for case in tests},
-        {kind: {case: of_clients(case, by_case[case]) for case in tests} for kind, by_case in outputs.items()},
+        {case: of_clients(case, rows) for case, rows in labels.items()},
+        {kind: {case: of_clients(case, by_case[case]) for case in labels} for kind, by_case in outputs.items()},
         federation.schema.label_mean,
         federation.schema.label_scale,
     )
@@ -80,7 +84,7 @@ def write_predictions(folder: Path, found: Predictions) -> str:
         "of": {kind: _texts(cases) for kind, cases in found.of.items()},
     }
     text = json.dumps(fields, separators=(",", ":"))
-    content = gzip.compress(text.encode(), mtime=0)
+    content = gzip.compress(text.encode(), compresslevel=1, mtime=0)  # the bits of floats hardly compress
     write_atomically(folder / PREDICTIONS, content)
     return digest(content)
 

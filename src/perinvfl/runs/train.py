@@ -44,7 +44,9 @@ def train(
     begun = _begun_together(experiment, waiting, out)
     taken = {trial.id for group in begun for trial in group}
     rest = tuple(trial for trial in waiting if trial.id not in taken)
-    batches = [Batch(group, experiment.name, order) for group in [*begun, *batch_trials(rest, most_together)]]
+    on_gpu = any(dispatcher.uses_gpu(device) for device in {trial.training.device for trial in rest})
+    groups = [*begun, *batch_trials(rest, most_together, join_folds=on_gpu)]
+    batches = [Batch(group, experiment.name, order) for group in groups]
     for _ in dispatcher.finished(batches, out, progress):
         pass
     return [out / trial.folder for trial in experiment.trials]

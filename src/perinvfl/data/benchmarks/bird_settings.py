@@ -89,6 +89,11 @@ class BirdSettings:
     def clients(self) -> int:
         return len(self.p_train)
 
+    @property
+    def folds_alike(self) -> bool:
+        """Whether the data have the same shape whichever client is left out, but for the number of samples."""
+        return True
+
     def check(self, where: str) -> None:
         check_bounds(self, where)
         for key in ("p_train", "p_test"):

@@ -122,6 +122,11 @@ class DigitSettings:
         return [p if isinstance(p, tuple) else (p,) for p in self.p_train]
 
     @property
+    def folds_alike(self) -> bool:
+        """Whether the data have the same shape whichever client is left out."""
+        return len(set(map(len, self.p_contexts))) == 1
+
+    @property
     def task(self) -> Task:
         return "binary" if self.classes == 2 else "multiclass"
 

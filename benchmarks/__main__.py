@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.common import ROWS, Row, show
 
-ALL = ("start", "cpu", "memory", "recommended", "cluster", "gpu", "durable", "resnet")
+ALL = ("start", "cpu", "memory", "recommended", "cluster", "kernels", "gpu", "durable", "resnet")
 LONG_ONLY = ("durable", "resnet")
 
 

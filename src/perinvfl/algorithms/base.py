@@ -22,7 +22,16 @@ from perinvfl.core.optimizers import Moments
 from perinvfl.core.tree import Params
 from perinvfl.errors import UserError
 from perinvfl.learning import risks
-from perinvfl.learning.problem import Batches, Descent, FeatureObjective, Number, Objective, Problem, SlopedObjective
+from perinvfl.learning.problem import (
+    Batches,
+    Descent,
+    FeatureObjective,
+    Number,
+    Objective,
+    Problem,
+    SlopedObjective,
+    divided,
+)
 from perinvfl.models import Model
 
 ADAM_RATES = LogUniform(3e-4, 1e-2)
@@ -254,9 +263,12 @@ class Algorithm:
     def server(self, server: ServerState, update: Params, risks: Tensor, clients: Tensor) -> ServerState:
         """From the combined update and, where `needs_risks`, the risks [n] of the clients [n] that took part."""
         moments = optimizers.forget(server.moments, self.objective_changes(server.round - 1, server.round))
-        gradient = tree.map(torch.neg, update)  # ν − mean ν_i: a pseudo-gradient
         rate = self.server_learning_rate * self.cooled(server.round, 0, self.global_cooling())
-        params, moments = optimizers.step(self.server_optimizer, server.params, gradient, moments, rate)
+        if self.server_optimizer == "sgd":
+            params, moments = optimizers.step("sgd", server.params, update, moments, -rate)
+        else:
+            gradient = tree.map(torch.neg, update)  # ν − mean ν_i: a pseudo-gradient
+            params, moments = optimizers.step(self.server_optimizer, server.params, gradient, moments, rate)
         return server._replace(params=params, moments=moments, round=server.round + 1)
 
     # Pieces ----------------------------------------------------------------------------------------------------
@@ -297,7 +309,7 @@ class Algorithm:
         self, problem: Problem, broadcast: Broadcast, steps: LocalSteps, batches: Batches, batch: int
     ) -> LocalSteps:
         """ν_{i,r+1} ← ν_{i,r} − γ ∇L(ν_{i,r}; D_i)."""
-        how = Descent(self.optimizer, self.learning_rate, self.l2 / self.loss_scale(broadcast.round))
+        how = Descent(self.optimizer, self.learning_rate, divided(self.l2, self.loss_scale(broadcast.round)))
         objective = self.global_objective(problem, broadcast)
         if objective is None:
             raise UserError(f"{type(self).__name__}.global_objective returned None; it must return an objective.")

@@ -107,4 +107,9 @@ def _least(a: Number, b: float) -> Number:
 
 
 def _choose(condition: bool | Tensor, yes: Number, no: Number) -> Number:
-    return torch.where(condition, yes, no) if isinstance(condition, Tensor) else (yes if condition else no)
+    """`no` is at least 0 and at most `yes`."""
+    if not isinstance(condition, Tensor):
+        return yes if condition else no
+    if isinstance(yes, Tensor) or isinstance(no, Tensor):
+        return torch.where(condition, yes, no)
+    return yes if yes == no else (condition * yes).clamp(min=no)  # on a GPU fewer kernels than `where` of two numbers

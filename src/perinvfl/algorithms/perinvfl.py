@@ -15,7 +15,7 @@ from perinvfl.algorithms.irm import Penalized
 from perinvfl.algorithms.personal import Personal
 from perinvfl.core.hyper import LogUniform, hyper
 from perinvfl.core.tree import Params
-from perinvfl.learning.problem import Batch, Batches, Descent, FeatureObjective, Objective, Problem, Step
+from perinvfl.learning.problem import Batch, Batches, Descent, FeatureObjective, Objective, Problem, Step, divided
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Algorithm1(Personal, Penalized, GroupWeighted):
         """θ ← θ − η(∇L_INV + 2β(θ − ν_{i,r})); its aux is the client's q.                                      l. 8"""
         beta: Number = self.beta  # type: ignore[assignment]  # of a list, an executor gives each client its own
         scale = self.personal_scale(broadcast)
-        how = Descent(self.personal_optimizer, self.eta(broadcast.round), self.l2 / scale, 2 * beta / scale)
+        how = Descent(self.personal_optimizer, self.eta(broadcast.round), divided(self.l2, scale), 2 * beta / scale)
         objective = self.personal_objective(problem, broadcast, state.weights["q"])
         return problem.descend(objective, state.personal, batch, how, state.personal_moments, anchor=nu)
 

@@ -139,6 +139,11 @@ class Descent:
     pull: Number = 0.0  # weight of half the squared distance to an anchor
 
 
+def divided(weight: Number, scale: Number) -> Number:
+    """weight / scale; of nothing, nothing: a plain 0 costs no pass over the parameters."""
+    return 0.0 if isinstance(weight, float) and weight == 0 else weight / scale
+
+
 class Step(NamedTuple):
     """What a step comes to."""
 
@@ -166,9 +171,11 @@ def descend(
     factor = -how.rate if folded else 1.0
     gradient, aux = gradient_of(model, _times(objective, factor) if folded else objective, at, batch)
     if not (isinstance(how.l2, float) and how.l2 == 0):
-        gradient = tree.map(lambda g, p: g + factor * 2 * how.l2 * p, gradient, at)
+        decay = factor * 2 * how.l2
+        gradient = tree.map(lambda g, p: g + decay * p, gradient, at)
     if anchor is not None:
-        gradient = tree.map(lambda g, p, a: g + factor * how.pull * (p - a), gradient, at, anchor)
+        pull = factor * how.pull
+        gradient = tree.map(lambda g, p, a: g + pull * (p - a), gradient, at, anchor)
     base = params if total is None else total
     if folded:
         return Step(tree.map(torch.add, base, gradient) if base else gradient, moments, aux)

@@ -9,6 +9,7 @@ Shapes, inside: T trials, n clients, M samples; weights [T, n, out, in], inputs 
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -34,14 +35,42 @@ def backward(widths: Widths, params: Params, kept: list[Tensor], slope: Tensor) 
     for layer, gradient in enumerate(gradients):
         wide, high = widths[layer], widths[layer + 1]
         weight = params[f"{layer}.weight"]
-        own = gradient.new_zeros(weight.shape, dtype=weight.dtype)
-        own[:high, :wide] = gradient[:high, :wide]
-        found[f"{layer}.weight"] = own
+        found[f"{layer}.weight"] = _to_shape(gradient, weight, high, wide)
         if f"{layer}.bias" in params:
-            own = gradient.new_zeros(weight.shape[:1], dtype=weight.dtype)
-            own[:high] = gradient[:high, wide]
-            found[f"{layer}.bias"] = own
+            found[f"{layer}.bias"] = _to_shape(gradient[:, wide], params[f"{layer}.bias"], high)
     return {name: found[name] for name in params}
+
+
+def _to_shape(gradient: Tensor, param: Tensor, *real: int) -> Tensor:
+    """Of a parameter with so many real rows and columns; what pads it gets no gradient."""
+    if all(size <= have for size, have in zip(param.shape, gradient.shape, strict=True)):
+        gradient = gradient[tuple(slice(size) for size in param.shape)]
+        return gradient.to(param.dtype) if param.shape == real else gradient * _ones(param.shape, real, param.device)
+    own = gradient.new_zeros(param.shape, dtype=param.dtype)
+    there = tuple(slice(size) for size in real)
+    own[there] = gradient[there]
+    return own
+
+
+# Kept for good: a recorded round reads them at every replay.
+
+
+@cache
+def _ones(shape: tuple[int, ...], real: tuple[int, ...], device: torch.device) -> Tensor:
+    """1 where there is a parameter, 0 where there is padding."""
+    ones = torch.zeros(shape, device=device)
+    ones[tuple(slice(size) for size in real)] = 1.0
+    return ones
+
+
+@cache
+def _one_at(place: int, length: int, device: torch.device) -> Tensor:
+    return torch.nn.functional.one_hot(torch.tensor(place), length).float().to(device)
+
+
+@cache
+def _nothing(rows: int, columns: int, device: torch.device) -> Tensor:
+    return torch.zeros(rows, columns, device=device)
 
 
 def _with_bias(widths: Widths, params: Params, dtype: torch.dtype) -> list[Tensor]:
@@ -51,12 +80,18 @@ def _with_bias(widths: Widths, params: Params, dtype: torch.dtype) -> list[Tenso
     for layer in range(layers):
         wide, high = widths[layer], widths[layer + 1]
         weight = params[f"{layer}.weight"]
-        rows = high if layer == layers - 1 else _room(high)
+        last = layer == layers - 1
+        rows = high if last else _room(high)
+        if weight.shape[0] == rows and f"{layer}.bias" in params:
+            bias = params[f"{layer}.bias"] if last else params[f"{layer}.bias"] + _one_at(high, rows, weight.device)
+            nothing = _nothing(rows, _room(wide) - wide - 1, weight.device)
+            weights.append(torch.cat([weight[:, :wide], bias[:, None], nothing], 1).to(dtype))
+            continue
         whole = weight.new_zeros((rows, _room(wide)), dtype=dtype)
         whole[:high, :wide] = weight[:high, :wide]
         if f"{layer}.bias" in params:
             whole[:high, wide] = params[f"{layer}.bias"][:high]
-        if layer < layers - 1:
+        if not last:
             whole[high, wide].fill_(1.0)
         weights.append(whole)
     return weights

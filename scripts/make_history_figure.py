@@ -17,8 +17,8 @@ AT_MOST = "at most "
 COLOURS = ("#9bb8c4", "#1f6f8b", "#c04a2b", "#6b8f3a", "#7a5195")  # the oldest first; the last one for a state to come
 
 
-def history(text: str) -> list[dict[str, float | str]]:
-    """One row for each figure and state, with how far it is on the way to its target: 1 is reached."""
+def history(text: str) -> tuple[list[dict[str, float | str]], list[str]]:
+    """One row for each figure and state, with how far it is on the way to its target: 1 is reached; and the states."""
     section = text.split("\n## History\n", 1)[1].split("\n## ", 1)[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     titles, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
@@ -29,12 +29,11 @@ def history(text: str) -> list[dict[str, float | str]]:
             if value:
                 reached = goal / float(value) if most else float(value) / goal
                 found.append({"what": what.replace("`", ""), "state": state, "reached": round(reached, 3)})
-    return found
+    return found, titles[2:]
 
 
-def picture(rows: list[dict[str, float | str]]) -> str:
+def picture(rows: list[dict[str, float | str]], states: list[str]) -> str:
     """SVG."""
-    states = list(dict.fromkeys(row["state"] for row in rows))
     order = list(dict.fromkeys(str(row["what"]) for row in rows))
     down = alt.Y("what:N", sort=order, title=None, axis=alt.Axis(labelLimit=460, grid=True))
     across = alt.X("reached:Q", scale=alt.Scale(domainMin=0.6, zero=False), title="measured over target (1: reached)")
@@ -57,7 +56,7 @@ def picture(rows: list[dict[str, float | str]]) -> str:
 
 
 def main() -> None:
-    PICTURE.write_text(picture(history(TABLE.read_text())))
+    PICTURE.write_text(picture(*history(TABLE.read_text())))
 
 
 if __name__ == "__main__":

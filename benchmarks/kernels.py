@@ -18,7 +18,15 @@ from perinvfl.engine.simulation import Simulation
 from perinvfl.learning.training import Training
 
 ROOM = 308.0
-WITHOUT_KERNEL = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "lift_fresh")
+WITHOUT_KERNEL = (
+    "empty",
+    "new_empty",
+    "empty_like",
+    "empty_strided",
+    "new_empty_strided",
+    "lift_fresh",
+    "_unsafe_view",
+)
 
 
 class Counted(TorchDispatchMode):
@@ -33,14 +41,9 @@ class Counted(TorchDispatchMode):
     ) -> Any:
         result = operation(*args, **(kwargs or {}))
         first = result[0] if isinstance(result, tuple | list) and result else result
-        if isinstance(first, torch.Tensor) and first.ndim and not _is_view(operation):
-            self.count += operation._schema.name.removeprefix("aten::") not in WITHOUT_KERNEL
+        if isinstance(first, torch.Tensor) and first.ndim and not operation.is_view:
+            self.count += str(operation).split(".")[1] not in WITHOUT_KERNEL  # "aten.mul.Tensor"
         return result
-
-
-def _is_view(operation: Any) -> bool:
-    reads = [argument.alias_info for argument in operation._schema.arguments]
-    return any(alias is not None and not alias.is_write for alias in reads) or "_unsafe_view" in str(operation)
 
 
 def operations(algorithm: Algorithm, batch: int = 512) -> int:

@@ -183,10 +183,11 @@ def _shown(folder: Path, rule: str) -> dict[str, Row]:
 def worlds(folder: Path) -> list[str]:
     """One row for each method over the reported worlds."""
     lines = _header("method", "under shift", "to the bound", "at worst", "in distribution", "no shortcut, to the bound")
-    for row in summaries(read_worlds(folder)):
-        if row.shift is not None:
-            numbers = (row.shift, row.to_bound, row.worst_to_bound, row.inside, row.none)
-            lines.append(_line(row.method, *(f"{number:.1f}" if number is not None else "" for number in numbers)))
+    rows = [row for row in summaries(read_worlds(folder)) if row.shift is not None]
+    for row in rows:  # the bound, which runs everywhere, comes first
+        only = f" ({row.worlds} of {rows[0].worlds} worlds)" if row.worlds < rows[0].worlds else ""
+        points = (row.shift, row.to_bound, row.worst_to_bound, row.inside, row.none)
+        lines.append(_line(row.method + only, *(_percent(number, 1) for number in points)))
     return lines
 
 
@@ -196,11 +197,10 @@ def every_world(folder: Path) -> list[str]:
     methods = ["FedAvg", "PerInvFL, as in the paper", "GroupDRO over JTT's split", "Recommended"]
     lines = _header("world", "bound", *methods)
     for world in records.worlds:
-        bound = records.bound(world)
-        if bound is not None:
-            scores = [records.scores[world].get(method) for method in methods]
-            cells = ("" if score is None else f"{score.shift:.1f}" for score in scores)
-            lines.append(_line(world, f"{bound:.1f}", *cells))
+        if (bound := records.bound(world)) is not None:
+            there = records.scores[world]
+            scores = (there[method].shift if method in there else None for method in methods)
+            lines.append(_line(world, *(_percent(score, 1) for score in (bound, *scores))))
     return lines
 
 
@@ -342,8 +342,8 @@ def _line(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _percent(number: float | None) -> str:
-    return "" if number is None else f"{number:.2f}"
+def _percent(number: float | None, digits: int = 2) -> str:
+    return "" if number is None else f"{number:.{digits}f}"
 
 
 if __name__ == "__main__":

@@ -79,12 +79,15 @@ def test_the_bound_is_the_same_world_without_the_shortcut(world: World) -> None:
 
 
 def test_methods_have_at_most_six_settings_that_can_be_read() -> None:
-    world = next(world for world in PLAN.worlds if world.name == "images-01-small")
+    digits, birds = (
+        next(world for world in PLAN.worlds if world.name == name) for name in ("images-01-small", "birds-01-drawn")
+    )
     assert len(PLAN.seeds) == 5
     for method in PLAN.methods:
         assert 1 <= len(method.entries) <= 6
         built = method.entries[0]["name"] in ALGORITHMS
         if built and method.entries[0].get("contexts", {}).get("infer") != "xrm":
+            world = birds if method.label == "FedBN" else digits  # it needs norm layers
             ids = {trial.id for trial in method.trials(world, range(len(method.entries)), (0,))}
             assert len(ids) == len(method.entries)
 

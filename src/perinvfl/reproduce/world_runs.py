@@ -64,11 +64,16 @@ def carry_out(job: Job, out: Path) -> Outcome:
     except Hindered:
         raise
     except UserError as refused:
-        return Outcome(frozenset(), (), str(refused))
+        return Outcome(frozenset(), (), _of_any_setting(str(refused), job.method.label))
     for folder in folders:
         (folder / CHECKPOINT).unlink(missing_ok=True)  # a finished run of a table is not opened again
     made = tuple(run for run in map(read_run, folders) if run is not None)
     return Outcome(frozenset(trial.id for trial in wanted), made, "")
+
+
+def _of_any_setting(why: str, method: str) -> str:
+    """The sentence without the number of the setting that happened to be refused first."""
+    return re.sub(rf"{re.escape(method)} #\d+", method, why)
 
 
 class WorldRuns:

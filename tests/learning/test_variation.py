@@ -201,6 +201,20 @@ def test_where_nothing_varies_little_is_found(settings: dict[str, object]) -> No
     assert sum(found_in(planted(seed, **settings)).source is not None for seed in range(40)) <= 4
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_what_differs_between_clients_alone_stays_and_is_named(seed: int) -> None:
+    each = (0.95, 0.9, 0.8, 0.7, 0.6)
+    alike = found_in(planted(seed, p_train=tuple((p, p) for p in each), rows=400))  # in both contexts of a client
+    assert (alike.source, alike.compared, alike.columns, alike.style) == (None, "contexts", (), (6,))
+    assert found_in(planted(seed, p_train=((0.8, 0.8),) * 5, rows=400)).style == ()
+
+
+def test_what_differs_between_clients_and_is_leaned_on_a_little_is_named() -> None:
+    """Columns 0 and 2 weigh more at some clients: a style of the made-up data."""
+    found = found_in(planted(1, shortcut="none", p_train=(0.8,) * 5, rows=400))
+    assert (found.source, found.compared, found.columns, found.style) == (None, "clients", (), (0, 2))
+
+
 def test_a_shortcut_that_is_all_there_is_is_kept_and_said_to_be() -> None:
     found = found_in(planted(informative=1, useless=0, strength=1e-6, personal=0.0))
     assert found.source == "contexts" and found.kept and not found.columns

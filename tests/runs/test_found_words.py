@@ -55,3 +55,20 @@ def test_exchanged_borders_are_told(border: str) -> None:
     assert found_in_words({"shortcut": shortcut, **right}).endswith("is discounted.")
     said = found_in_words({"shortcut": {**shortcut, "borders_exchanged": True}, **right})
     assert said.endswith("is discounted. In training, images exchange their borders.")
+
+
+@pytest.mark.parametrize(
+    ("compared", "what", "then"),
+    [
+        ("contexts", "differs between clients but not between contexts, and so counts as their own style", "or none"),
+        ("clients", "differs somewhat between clients, and counts as their own style", "(data.ignore)"),
+    ],
+)
+def test_what_differs_between_clients_and_stays_is_told(compared: str, what: str, then: str) -> None:
+    style = {"style": {"columns": [1], "compared": compared}}
+    words = found_in_words({"shortcut": NOTHING | style}, NAMES)
+    assert words.startswith(f"The data are left as they are. scanner {what}. If it is a shortcut, ") and then in words
+    left = found_in_words({"shortcut": {**NOTHING, **style, "varies_between": "contexts", "left_out": [0]}}, NAMES)
+    assert left.startswith("age changes its meaning between contexts by more than chance: it is left out. scanner ")
+    said = found_in_words({"shortcut": NOTHING | style, "right": [[0.9], [0.8]]}, NAMES)
+    assert said.startswith("scanner differs ") and said.endswith("is discounted.")

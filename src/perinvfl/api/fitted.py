@@ -8,7 +8,7 @@ from torch import Tensor
 
 from perinvfl.core import config
 from perinvfl.core.tree import Params
-from perinvfl.data.encoding import encode
+from perinvfl.data.encoding import encode, unread
 from perinvfl.data.federation import Schema, Task
 from perinvfl.data.own.inputs import raw_inputs
 from perinvfl.data.own.readers import numbers_of
@@ -65,6 +65,11 @@ class FittedModels:
     def classes(self) -> tuple[str, ...]:
         return self.schema.classes or tuple(str(place) for place in range(max(self.width, 2)))
 
+    @property
+    def unread(self) -> frozenset[str]:
+        """Columns of which the models see nothing."""
+        return unread(self.schema.encodings, [] if self.lens is None else self.lens.tolist())
+
     def parameters(self, client: str | None = None) -> Params:
         """What a client predicts with; without a client, the global model."""
         if client is None:
@@ -79,7 +84,7 @@ class FittedModels:
         """Inputs as the model was trained on them."""
         encodings = self.schema.encodings
         shape = (len(encodings),) if encodings else self.shape
-        inputs = raw_inputs(x, encodings) if encodings else numbers_of("x", x)
+        inputs = raw_inputs(x, encodings, self.unread) if encodings else numbers_of("x", x)
         if tuple(inputs.shape[1:]) != shape:
             raise UserError(f"x has shape {list(inputs.shape)}; the model takes rows of shape {list(shape)}.")
         fine = torch.isfinite(inputs) | (inputs.isnan() & bool(encodings))

@@ -16,10 +16,11 @@ from perinvfl.results.packed import packed_files
 from perinvfl.results.published import SCORES, score_named, table_of_published
 from perinvfl.results.ranking import Ranking, is_search, rank, ranking_json, ranking_text
 from perinvfl.results.render import as_json, render, render_text
+from perinvfl.results.score_names import measures_for
 from perinvfl.results.scores import has_groups
 from perinvfl.results.search_records import published_folders, read_published
 from perinvfl.results.selection import RULES, rule_named
-from perinvfl.results.table import Table, make_table
+from perinvfl.results.table import Table, finished_runs, make_table
 from perinvfl.results.worlds import BOUND, WorldRecords, read_worlds, worlds_folder
 from perinvfl.results.worlds_table import as_json as worlds_json
 from perinvfl.results.worlds_table import full_text, summary_text
@@ -83,9 +84,24 @@ def table(
     ] = False,
     method: Method = None,
     seed: Seed = None,
+    on: Annotated[
+        Path | None,
+        typer.Option(
+            "--on",
+            help="Another labelled file, such as next year's rows, on which the models are scored instead of on their "
+            "tests; each row by the model of its own client.",
+        ),
+    ] = None,
 ) -> None:
     """Show the table of finished runs, or a published one. Nothing is trained."""
     pick, worlds = pick_of(method, seed), worlds_folder(place)
+    if on is not None:
+        worst = score is ScoreName.worst_group
+        for option in ("--full" if full else "", "--rule" if rule else "", "--score worst-group" if worst else ""):
+            if option:
+                raise UserError(f"{option} and --on exclude each other; leave one of them out.")
+        _show([_on_file(place, on, pick, score.value if score else "")], format)
+        return
     if worlds is not None:
         _refuse(place, {"--rule": rule, "--score": score, "--method": method, "--seed": seed})
         _show_worlds(read_worlds(worlds), format, full)
@@ -169,6 +185,24 @@ def _show_search(ranking: Ranking, format: FileFormat | None) -> None:
         show_text(wide_console(), ranking_text(ranking))
     else:
         hand_over(render_text(ranking_text(ranking), format.value))
+
+
+def _on_file(place: Path, file: Path, pick: Pick, score: str) -> Table:
+    from perinvfl.export.another_file import answers_on
+    from perinvfl.scoring.score_table import Answered, table_on_file
+
+    runs = finished_runs(pick.among(find_runs(place)))
+    answered = [(run, answers_on(run, file)) for run in runs]
+    first = answered[0][1]
+    notes = [f"{first.rows} rows of {file.name}, each answered by the model of its own client."]
+    if first.strangers:
+        rows = ", ".join(f"{name} ({count} rows)" for name, count in first.strangers.items())
+        alone = dict.fromkeys(run.label for run, answers in answered if answers.unanswered)
+        without = f"; {', '.join(alone)} has none and is scored without these rows" if alone else ""
+        notes.append(f"Clients that took no part in training: {rows}. The shared model answers for them{without}.")
+    asked = score or measures_for(runs[0].task)[0]
+    of_runs = [Answered(run, answers.found, answers.clients) for run, answers in answered]
+    return table_on_file(of_runs, file.stem, asked, notes)
 
 
 def table_of(runs: list[Run], score: str) -> Table:

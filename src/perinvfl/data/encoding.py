@@ -102,6 +102,22 @@ def feature_names(encodings: Sequence[Encoding]) -> tuple[str, ...]:
     return tuple(name for encoding in encodings for name in encoding.features)
 
 
+def unread(encodings: Sequence[Encoding], lens: Sequence[Sequence[float]]) -> frozenset[str]:
+    """Columns of which a lens (`models.lens`, its rows) leaves nothing: what is to be predicted may do without them.
+
+    >>> unread([Encoding("age"), Encoding("sex", levels=("f", "m"), codes=(0.0, 1.0))], [(1, 0, 0), (0, 0, 0)])
+    frozenset({'sex'})
+    """
+    read = [any(row[place] for row in [*lens[:1], *lens[2:]]) for place in range(len(lens[0]))] if lens else []
+    found, first = [], 0
+    for encoding in encodings:
+        last = first + len(encoding.features)
+        if lens and not any(read[first:last]):
+            found.append(encoding.name)
+        first = last
+    return frozenset(found)
+
+
 def encode(raw: Tensor, encodings: Sequence[Encoding]) -> Tensor:
     """[n, columns] raw values, NaN where missing -> [n, features] without gaps, in the same precision."""
     if all(encoding.plain for encoding in encodings):  # as most tables are: one step for all columns

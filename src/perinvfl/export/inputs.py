@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from perinvfl.data.encoding import Encoding
+from perinvfl.data.encoding import Encoding, unread
 from perinvfl.data.own import readers
 from perinvfl.data.own.inputs import Inputs, read_table
 from perinvfl.data.own.rows import Fault
@@ -29,7 +29,7 @@ def read_input(path: Path, description: Description, id: str = "") -> Inputs:
         return _read_array(path, description, id)
     if ending in readers.TABLES and description.features:
         columns = description.columns or tuple(map(Encoding, description.features))
-        return read_table(path, columns, id, gaps=bool(description.columns))
+        return read_table(path, columns, id, bool(description.columns), unread(columns, description.lens))
     if ending == ".csv":
         if id:
             raise UserError(f"--id {id}: the model's columns have no names, so {path} is read by their order.")

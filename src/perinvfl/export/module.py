@@ -126,12 +126,16 @@ class Deployed(nn.Module):
         self.weights = _grow(params)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return answers(self.task, self.outputs(x))
+
+    def outputs(self, x: Tensor) -> Tensor:
+        """[B, outputs] logits; of a regression predictions, in the label's own unit."""
         x = encode(x, self.columns) if self.columns else x
         x = x if x.dtype == torch.uint8 else (x - self.mean) / self.scale
         logits = self.model.apply(dict(self.weights.named_parameters()), x)
         if self.task == "regression":
             logits = self.label[0] + self.label[1] * logits
-        return answers(self.task, logits)
+        return logits
 
 
 def answers(task: Task, logits: Tensor) -> tuple[Tensor, ...]:

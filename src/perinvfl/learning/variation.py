@@ -58,6 +58,8 @@ class Variation:
     columns: tuple[int, ...] = ()  # that are to be left out
     directions: tuple[tuple[float, ...], ...] = ()  # or mixtures of columns that are to be taken away
     kept: bool = False  # it was found, but nothing else tells the label: nothing is taken away
+    compared: Source | None = None  # what decided, of a table
+    style: tuple[int, ...] = ()  # columns that differ between clients, not enough or not where it counts: they stay
 
     def glass(self, d: int) -> Tensor:
         """[d, d] what turns x into x without what was found."""
@@ -82,6 +84,14 @@ def find_variation(sums: Params, images: bool, gaps: Mapping[int, int] = NO_GAPS
     something that a model would lean on.
     """
     given, _ = unscaled(sums)
+    found = _variation(given, images, gaps)
+    if images or found.directions:
+        return found
+    compared: Source = "contexts" if float(given["within_freedom"]) >= 1 else "clients"
+    return dataclasses.replace(found, compared=compared, style=_style(given, found.columns, compared))
+
+
+def _variation(given: Params, images: bool, gaps: Mapping[int, int]) -> Variation:
     found, members = (given, []) if images else merge_levels(given)
     noise = found["noise"] / found["rows"].clamp(min=1)
     strength = _strength(found, noise)
@@ -91,10 +101,8 @@ def find_variation(sums: Params, images: bool, gaps: Mapping[int, int] = NO_GAPS
         groups = tuple(Group(strength > least, alpha / len(tests)) for least, alpha in ALPHAS)
         tests = [dataclasses.replace(test, groups=groups) for test in tests]
     else:
-        tests, source = [_between_clients(found, noise)], "clients"
-        if not images:
-            least = LEANED_ON_BETWEEN_CLIENTS if len(found["slope"]) == 1 else LEANED_ON_OF_SEVERAL
-            tests = [test.tempered(strength > least) for test in tests]
+        source = "clients"
+        tests = [_between_clients(found, noise) if images else _columns_between_clients(found, noise)]
     chosen: list[int] = []
     for test in tests:
         if images:
@@ -113,6 +121,15 @@ def find_variation(sums: Params, images: bool, gaps: Mapping[int, int] = NO_GAPS
         return Variation(None)
     chosen = sorted({*chosen, *(gaps[column] for column in chosen if column in gaps)})  # what fills a gap shows it too
     return _unless_all(Variation(source, tuple(chosen)), given, given["noise"] / given["rows"].clamp(min=1), images)
+
+
+def _style(given: Params, without: tuple[int, ...], compared: Source) -> tuple[int, ...]:
+    """The columns that stay, and would be left out if clients had one context each; if they have, those that would if a
+    model leaned on them a little more."""
+    found, members = merge_levels(given)
+    least = None if compared == "contexts" else LEANED_ON
+    picked, _ = _columns_between_clients(found, found["noise"] / found["rows"].clamp(min=1), least).columns()
+    return tuple(sorted({column for place in picked for column in members[place]} - {*without}))
 
 
 def find_answer(sums: Params, images: bool, classes: int = 2, between_clients: float | None = None) -> Answer | None:
@@ -199,6 +216,13 @@ def _between_clients(found: Params, noise: Tensor) -> "SlopeTest":
     free = float(found["freedom"] - freedom(weight))
     counts = float(spread_weight(weight, found["weight_square"] / SCALE))
     return SlopeTest(squares, noise, free, counts, CLIENT_ALPHA)
+
+
+def _columns_between_clients(found: Params, noise: Tensor, least: float | None = None) -> "SlopeTest":
+    """Of those above all that a model leans on."""
+    if least is None:
+        least = LEANED_ON_BETWEEN_CLIENTS if len(found["slope"]) == 1 else LEANED_ON_OF_SEVERAL
+    return _between_clients(found, noise).tempered(_strength(found, noise) > least)
 
 
 def _lean(found: Params, noise: Tensor, direction: Tensor) -> float:

@@ -32,6 +32,7 @@ from perinvfl.preparation.summing import sums_model, sums_received
 # The name of the note: [1, 3] where something varies, by its number in SOURCES; whether it was kept, as nothing else is
 # left; and whether images are to be brought to the same brightness.
 SEEN = "seen"
+STYLE = "style"  # [1, 1 + k] what was compared, and columns that differ between clients and stay, if there are any
 CONTRASTS = "contrasts"  # likewise, until colours are settled: of `learning.colours`
 SOURCES = (None, "contexts", "clients")
 MOST_DIRECTIONS = 8
@@ -91,7 +92,8 @@ def note_variation(own: Federation, notes: Notes, client: int, predict: Predict)
         found, evened = find_variation(sums, False, gap_columns(own.schema.encodings)), False
     seen = torch.tensor([[SOURCES.index(found.source), int(found.kept), int(evened)]])
     if not images:
-        return {**notes, LENS: _column_lens(sums, found)[None], SEEN: seen}
+        style = {STYLE: torch.tensor([[SOURCES.index(found.compared), *found.style]])} if found.style else {}
+        return {**notes, LENS: _column_lens(sums, found)[None], SEEN: seen, **style}
     contrasts = contrasts_of(sums, own.shape[0]).float()
     return {**notes, LENS: _colour_lens(found, own.shape[0])[None], SEEN: seen, CONTRASTS: contrasts[None]}
 

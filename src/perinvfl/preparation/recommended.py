@@ -51,6 +51,7 @@ from perinvfl.preparation.border import (
 from perinvfl.preparation.columns import (
     SEEN,
     SOURCES,
+    STYLE,
     first_model,
     first_view,
     is_image,
@@ -266,6 +267,9 @@ def facts_found(notes: Notes) -> dict[str, Any]:
         answers["borders_exchanged"] = True
     answers |= ({"hidden": hidden} if hidden else {}) | ({"evened": True} if evened else {})
     found = {"varies_between": SOURCES[source], "left_out": columns, "directions": directions, "kept": bool(kept)}
+    if STYLE in notes:
+        compared, *style = notes[STYLE][0].tolist()
+        answers["style"] = {"columns": style, "compared": SOURCES[compared]}
     views = views_noted(notes)
     told: dict[str, Any] = {"shortcut": {**found, **answers}} | ({"views": list(views)} if views else {})
     if RIGHT in notes:

@@ -137,6 +137,7 @@ SHORTCUT = holds({
     "left_out": COUNTS,
     "directions": list_of(list_of(number)),
     "kept": flag,
+    "style?": holds({"columns": COUNTS, "compared": text}),
     "border?": none_or(text),
     "borders_exchanged?": flag,
     "cells?": COUNTS,

@@ -68,10 +68,11 @@ def found_in_words(found: dict[str, Any], names: Names = Names()) -> str:
     if hidden:
         mark = MARK.format("; ".join(_ends([cell_name(cell) for cell in hidden])))
         answers = f"{mark} {answers}".strip()
+    style = _style(shortcut["style"], names.features) if "style" in shortcut else ""
     if shortcut["varies_between"] is None and answers:
-        return answers
+        return f"{style} {answers}".strip()
     kept = BORDER_KEPT if border == "kept" else ""
-    return " ".join(filter(None, [_left_out(shortcut, names.features, bool(answers)), answers, kept]))
+    return " ".join(filter(None, [_left_out(shortcut, names.features, bool(answers)), style, answers, kept]))
 
 
 def _answers(who: str, right: Sequence[Sequence[float]], names: Names) -> str:
@@ -104,6 +105,8 @@ def _called(what: str, number: int, names: Sequence[str]) -> str:
 def _left_out(shortcut: dict[str, Any], features: Sequence[str], discounted: bool) -> str:
     between = shortcut["varies_between"]
     if between is None:
+        if shortcut.get("style"):
+            return "The data are left as they are."
         return f"Nothing changes its meaning beyond chance, so the data are left as they are. {CANNOT_BE_TOLD}"
     if shortcut.get("evened") and shortcut["directions"]:
         return f"{_mixtures(shortcut, features)} {EVENED}"
@@ -117,6 +120,22 @@ def _left_out(shortcut: dict[str, Any], features: Sequence[str], discounted: boo
         verb, they = ("changes its meaning", "it is") if len(columns) == 1 else ("change their meaning", "they are")
         return f"{with_and(columns)} {verb} between {between} by more than chance: {they} left out."
     return _mixtures(shortcut, features)
+
+
+def _style(style: dict[str, Any], features: Sequence[str]) -> str:
+    """Of columns that differ between clients and stay."""
+    one = len(style["columns"]) == 1
+    verb, counts, it = ("differs", "counts as", "it is") if one else ("differ", "count as", "they are")
+    columns = with_and([_name(place, features) for place in style["columns"]])
+    if style["compared"] == "contexts":
+        return (
+            f"{columns} {verb} between clients but not between contexts, and so {counts} their own style. If {it} a "
+            'shortcut, name a context in which that shows, or none (data.context = ""): then clients are compared.'
+        )
+    return (
+        f"{columns} {verb} somewhat between clients, and {counts} their own style. If {it} a shortcut, leave out what "
+        "models should not use (data.ignore), or name a context in which it shows."
+    )
 
 
 def _mixtures(shortcut: dict[str, Any], features: Sequence[str]) -> str:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from perinvfl.data.federation import Federation
 
 VALIDATION = "validation"
+CONSTANT = "constant"  # kind of model: answers that know nothing but the labels that a client trained on
 FORMAT = 1
 Numbers = array  # of float32
 

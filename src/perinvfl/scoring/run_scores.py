@@ -51,7 +51,7 @@ def predictions_of(run: Run) -> Predictions:
 
 def threshold_of(found: Predictions, kind: str = "") -> Threshold:
     """Chosen on the held-out data of all clients' training contexts, never on a test case."""
-    return choose_threshold(samples_of(found, VALIDATION, kind) if VALIDATION in found.labels else [])
+    return choose_threshold(samples_of(found, VALIDATION, kind) if VALIDATION in found.of[kind or found.lead] else [])
 
 
 def run_scores(run: Run, kind: str = "", names: Sequence[str] = ()) -> dict[str, Any]:

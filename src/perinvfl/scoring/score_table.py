@@ -1,8 +1,9 @@
 """A table of any score, from the predictions that runs keep: deviation over seeds, intervals over samples."""
 
+import dataclasses
 import statistics
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,10 +21,17 @@ from perinvfl.results.table import (
     own_name,
     spread_note,
 )
-from perinvfl.runs.predictions import VALIDATION
+from perinvfl.runs.predictions import CONSTANT, VALIDATION, Predictions
 from perinvfl.runs.records import PREDICTIONS, Run
 from perinvfl.scoring.measures import mean_scores
-from perinvfl.scoring.run_scores import check_measure, mean_of, predictions_of, run_scores, samples_of
+from perinvfl.scoring.run_scores import (
+    check_measure,
+    mean_of,
+    predictions_of,
+    run_scores,
+    samples_of,
+    scores_of_predictions,
+)
 from perinvfl.scoring.sample_scores import FEW, Sample
 
 SAME_FOR_EVERY_CONSTANT = ("balanced", "auroc", "average-precision")  # whichever class it names
@@ -62,6 +70,38 @@ def score_table(runs: list[Run], score: str) -> Table:
     notes += [f"Without {label}, which has no {score} at {', '.join(spectrum)}; {UNDEFINED}." for label in undefined]
     notes += left_out_notes(runs)
     return Table(first.benchmark, rows, spectrum, beyond, "last round", notes, name=own_name(first))
+
+
+class Answered(NamedTuple):
+    """What the models of a run say about another file."""
+
+    run: Run
+    found: Predictions  # with those of a constant, as a kind of model
+    clients: Sequence[str]  # whose rows these are
+
+
+def table_on_file(answered: Sequence[Answered], case: str, score: str, further: Sequence[str]) -> Table:
+    """The same of another file, with these notes."""
+    runs, measure = [each.run for each in answered], MEASURES[score]
+    first = runs[0]
+    check_measure(score, first.task)
+    of_run = {each.run.folder: each for each in answered}
+
+    def scored(run: Run, kind: str) -> dict[str, Any]:
+        answers, classes = of_run[run.folder], run.start.get("schema", {}).get("classes", ())
+        return scores_of_predictions(answers.found, answers.clients, classes, kind, [score])
+
+    by_method = {label: [scored(run, "") for run in same] for label, same in by_setting(runs).items()}
+    constant = [scored(run, CONSTANT) for run in {run.seed: run for run in runs}.values()]
+    rows = [dataclasses.replace(_row("Constant", constant, (case,), measure), kind="reference", intervals={}, few=())]
+    rows += [_row(label, found, (case,), measure) for label, found in by_method.items()]
+    rows = [row for row in rows if row.spectrum]
+    if not rows:
+        raise UserError(f"--score {score}: no run has it on {case}; {UNDEFINED}.")
+    classes = len(next(iter(by_method.values()))[0].get("classes", ()))
+    title = f"{measure.title[0].upper()}{measure.title[1:]}: {measure.meaning(classes)}."
+    notes = [title, *further, spread_note(runs, (case,)), *_notes(by_method, measure, first)]
+    return Table(first.benchmark, rows, (case,), (), "last round", notes, name=f"{own_name(first)} on {case}")
 
 
 def _row(label: str, of_seeds: Sequence[dict[str, Any]], spectrum: tuple[str, ...], measure: Measure) -> Row:

@@ -1,6 +1,6 @@
 """Rows to be predicted: read as the model's columns were fitted, and without those that cannot be used."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,14 +32,17 @@ class Inputs:
         return [row for row in range(len(self.x)) if row not in left]
 
 
-def read_table(path: Path, encodings: Sequence[Encoding], id: str = "", gaps: bool = True) -> Inputs:
+def read_table(
+    path: Path, encodings: Sequence[Encoding], id: str = "", gaps: bool = True, unread: Collection[str] = ()
+) -> Inputs:
     """The model's columns of a table, by name; others are passed over, and `id` names the rows.
 
-    gaps: the model knows what to do with a missing value; else such a row cannot be used.
+    gaps: the model knows what to do with a missing value; else such a row cannot be used. unread: columns of which the
+    model sees nothing, which need not be there.
     """
     wanted = [encoding.name for encoding in encodings]
     cells = readers.table_cells(path, [*wanted, id])
-    missing = [name for name in wanted if name not in cells.header]
+    missing = [name for name in wanted if name not in cells.header and name not in unread]
     if missing:
         raise UserError(
             f"{path} has no column {shortened(missing[0])}; the model takes {shortened(', '.join(wanted), 2000)}."
@@ -52,6 +55,9 @@ def read_table(path: Path, encodings: Sequence[Encoding], id: str = "", gaps: bo
     unusable = dict(cells.ragged)
     columns = []
     for encoding in encodings:
+        if encoding.name in unread:
+            columns.append(torch.full((len(cells.places),), torch.nan if gaps else 0.0, dtype=torch.float64))
+            continue
         values, wrong = _raw(encoding, cells.columns[encoding.name], cells.places, set(unusable))
         columns.append(values)
         if not gaps:
@@ -65,9 +71,17 @@ def read_table(path: Path, encodings: Sequence[Encoding], id: str = "", gaps: bo
     return Inputs(x, names, id, tuple(sorted(unusable.items())))
 
 
-def raw_inputs(x: Any, encodings: Sequence[Encoding]) -> Tensor:
-    """[n, columns] from a data frame or nested lists by the names of levels, from an array of numbers by codes."""
+def raw_inputs(x: Any, encodings: Sequence[Encoding], unread: Collection[str] = ()) -> Tensor:
+    """[n, columns] from a data frame or nested lists by the names of levels, from an array of numbers by codes.
+
+    unread: columns of which the model sees nothing, which a data frame need not have.
+    """
     names = readers.column_names(x)
+    there = [encoding for encoding in encodings if not names or encoding.name in names or encoding.name not in unread]
+    if len(there) < len(encodings):
+        known = dict(zip([encoding.name for encoding in there], raw_inputs(x, there).unbind(1), strict=True))
+        nothing = torch.full((len(x),), torch.nan, dtype=torch.float64)
+        return torch.stack([known.get(encoding.name, nothing) for encoding in encodings], 1)
     wanted = [encoding.name for encoding in encodings]
     missing = [name for name in wanted if names and name not in names]
     if missing:

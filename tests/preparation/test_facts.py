@@ -28,3 +28,19 @@ def test_shares_of_right_answers_are_taken_and_joined() -> None:
 )
 def test_what_is_no_share_is_refused(right: Any) -> None:
     assert not are_facts({"shortcut": FOUND, "right": right})
+
+
+def test_a_style_is_taken_where_it_names_columns() -> None:
+    style = {"columns": [0, 3], "compared": "contexts"}
+    assert are_facts({"shortcut": FOUND | {"style": style}})
+    odd: list[Any] = [
+        None,
+        [],
+        {},
+        style | {"columns": [-1]},
+        style | {"columns": [True]},
+        style | {"columns": 3},
+        style | {"compared": None},
+    ]
+    for other in [*odd, style | {"compared": "x" * 10_000}, style | {"more": 1}]:
+        assert not are_facts({"shortcut": FOUND | {"style": other}}), other

@@ -19,6 +19,7 @@ MAY_BE_TOLD = {
     "cells",
     "hidden",
     "evened",
+    "style",
 }  # of what was found, besides what always is
 
 
@@ -62,6 +63,23 @@ def _are_cells(cells: Any) -> bool:
     )
 
 
+def _are_columns(places: Any) -> bool:
+    return (
+        isinstance(places, list)
+        and len(places) <= MOST_COLUMNS
+        and all(type(place) is int and 0 <= place < MOST_COLUMNS for place in places)
+    )
+
+
+def _is_style(style: Any) -> bool:
+    return (
+        isinstance(style, dict)
+        and set(style) == {"columns", "compared"}
+        and style["compared"] in SOURCES[1:]
+        and _are_columns(style["columns"])
+    )
+
+
 def _are_shares(rows: Any) -> bool:
     """Of one client, one for each context; -1 where there is none to tell."""
     return (
@@ -91,9 +109,8 @@ def _tells_shortcut(table: dict[str, Any]) -> bool:
         and -1 <= reference["chosen"] < 64
         and found["varies_between"] in SOURCES
         and type(found["kept"]) is bool
-        and isinstance(columns, list)
-        and len(columns) <= MOST_COLUMNS
-        and all(type(place) is int and 0 <= place < MOST_COLUMNS for place in columns)
+        and _are_columns(columns)
+        and ("style" not in found or _is_style(found["style"]))
         and isinstance(directions, list)
         and len(directions) <= MOST_DIRECTIONS
         and all(isinstance(row, list) and len(row) <= MOST_COLUMNS for row in directions)

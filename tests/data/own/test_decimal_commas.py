@@ -9,6 +9,7 @@ import torch
 from perinvfl.data.encoding import Encoding
 from perinvfl.data.own.files import read_rows
 from perinvfl.data.own.inputs import read_table
+from perinvfl.data.own.sites import SitesSettings, site_federation
 from perinvfl.data.own.survey import survey
 from perinvfl.flower.local_deployment import divide_table
 from tests.data.own.small_table import Row, read, refused, rows_of, same, settings_for, write
@@ -96,3 +97,13 @@ def test_sites_get_the_same_numbers(tmp_path: Path) -> None:
     for number, file in enumerate(files):
         own = read_rows(settings_for(file)).x
         assert torch.equal(own.nan_to_num(-1), whole.x[whole.client == number].nan_to_num(-1))
+
+
+def test_a_site_reads_its_own_file_so(tmp_path: Path) -> None:
+    settings = SitesSettings(label="y", client="site", context="year", classes=("0", "1"))
+    path = table(tmp_path / "t.csv", NUMBERS)
+    mine = [row for row in path.read_text().splitlines() if row.startswith(("site", "s0"))]
+    path.write_text("\n".join(mine) + "\n")
+    points = tmp_path / "points.csv"
+    points.write_text(path.read_text().replace("1.234,5", "1234,5").replace(",", ".").replace(";", ","))
+    same(site_federation(settings, path, seed=0), site_federation(settings, points, seed=0))

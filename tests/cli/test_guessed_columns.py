@@ -42,10 +42,29 @@ def test_json_stays_json(table: Path, tmp_path: Path, capsys: pytest.CaptureFixt
         assert json.loads(printed.out) and all(line in printed.err for line in GUESSED)
 
 
-def test_where_one_column_is_named_nothing_is_guessed(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(["data", "check", str(table), "--label", "diseased"]) == 2
+@pytest.mark.parametrize("command", [["data", "check"], ["audit", "--out", "audit"]])
+def test_what_is_not_named_is_guessed(
+    table: Path, command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(table.parent)
+    assert call([*command, str(table), "--label", "diseased"]) == 0
     said = capsys.readouterr().out
-    assert 'there is no column "client"' in said and "label:" not in said
+    assert all(line in said for line in GUESSED[1:]) and "label:" not in said
+    assert call([*command, str(table), "--label", "diseased", "--client", "Hospital name", "--context", ""]) == 0
+    said = capsys.readouterr().out
+    assert "context:" not in said and "client:" not in said
+    rows = table.read_text().splitlines()
+    table.write_text("\n".join(["hospital,ward,age,tint,label", *rows[1:]]) + "\n")
+    assert call([*command, str(table), "--client", "hospital"]) == 0
+    said = capsys.readouterr().out
+    assert "context: none" in said and "label:" not in said
+
+
+def test_a_table_without_rows_says_so(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table.write_text(table.read_text().splitlines()[0] + "\n")
+    assert call(["audit", str(table), "--out", str(tmp_path / "audit")]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.strip().endswith("patients.csv: there is a header and no row below it.") and not printed.out
 
 
 def test_usual_names_are_taken_without_being_told(table: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,7 +84,8 @@ def test_what_is_given_is_taken_and_what_cannot_be_guessed_is_asked_for(tmp_path
     done = called("init", table, "--out", tmp_path / "t.toml", "--label", "lab")
     check_refusal(done.returncode, done.stdout, done.stderr, '--label: there is no column "lab"')
     done = called("init", table, "--out", tmp_path / "t.toml", "--client", "q", "--context", "p")
-    assert done.returncode == 0 and "label:   w (it is the last column with two values: 2 values (0, 1))" in done.stdout
+    assert done.returncode == 0
+    assert "label:   w (it is the last column with two values: 2 values (0, 1); if another column is" in done.stdout
     assert tomllib.loads((tmp_path / "t.toml").read_text())["data"]["client"] == "q"
     write(
         tmp_path / "odd.csv",
@@ -104,6 +105,36 @@ def test_what_is_given_is_taken_and_what_cannot_be_guessed_is_asked_for(tmp_path
     (tmp_path / "empty.csv").write_text("")
     done = called("init", tmp_path / "empty.csv")
     check_refusal(done.returncode, done.stdout, done.stderr, "the file is empty")
+    (tmp_path / "header.csv").write_text("site,v,y\n")
+    done = called("init", tmp_path / "header.csv")
+    check_refusal(done.returncode, done.stdout, done.stderr, "there is a header and no row below it")
+
+
+def test_a_doubtful_label_says_how_to_name_another(tmp_path: Path) -> None:
+    rows = [["xyz"[k % 3], "ab"[k % 2], k * 0.5] for k in range(90)]
+    table = write(tmp_path / "t.csv", rows, ["hospital", "smoker", "days"])
+    done = called("init", table, "--out", tmp_path / "t.toml", "--context", "")
+    assert "label:   smoker (it is the last column with two values" in done.stdout
+    assert "if another column is to be predicted, such as days, name it with --label)" in done.stdout
+
+
+def test_what_to_look_at_is_said_by_init_audit_and_run(tmp_path: Path) -> None:
+    rows = rows_of(40)
+    made = [[row[1], f"{float(row[2]):.2f}".replace(".", ","), *row[3:5], ["no", "yes"][row[5]]] for row in rows]
+    made[3][4], made[5][2] = "yse", "nort"
+    write(tmp_path / "t.csv", made, HEADER[1:], delimiter=";")
+    said = (
+        "hb: read as numbers with decimal commas, so 19,4 is 19.4",
+        'died: "yse" stands in 1 of 240 rows; if that is a typing mistake',
+        'hospital: "nort" has 1 row and "north"',
+    )
+    short = ("--set", "training.rounds=1", "--set", "seeds=[0]", "--set", "data.exclude_clients=[]")
+    for line in (("init", "t.csv"), ("audit", "t.csv"), ("data", "check", "t.csv")):
+        done = called(*line, cwd=tmp_path)
+        assert done.returncode == 0 and all(note in done.stdout for note in said), done.stdout
+    assert "Nothing is wrong" not in done.stdout and done.stdout.count("look at: ") == 2
+    done = called("run", "t.toml", *short, cwd=tmp_path)
+    assert all(f"note: {note}" in done.stdout for note in said), done.stderr
 
 
 def test_a_hospital_is_the_client_whatever_else_could_be(tmp_path: Path) -> None:

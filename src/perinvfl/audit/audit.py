@@ -65,6 +65,7 @@ class Audit:
     seconds: float
     missing: dict[str, int] = field(default_factory=dict)  # cells by column
     left_aside: dict[str, str] = field(default_factory=dict)  # columns that no model can use, and why
+    notes: tuple[str, ...] = ()  # how columns were read, and names that may be typing mistakes
 
     def advised(self, advice: str) -> list[ColumnAudit]:
         return [column for column in self.columns if column.verdict.advice == advice]
@@ -111,6 +112,7 @@ def audit_table(settings: FileSettings) -> Audit:
         noticeable=_noticeable(columns),
         seconds=round(time.perf_counter() - began, 2),
         missing={c.name: int(c.values.isnan().sum()) for c in table.columns if bool(c.values.isnan().any())},
+        notes=table.notes,
     )
 
 

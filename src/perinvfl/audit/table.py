@@ -11,6 +11,7 @@ from perinvfl.core.seeding import generator
 from perinvfl.data.federation import Task
 from perinvfl.data.own.files import FileSettings, read_rows
 from perinvfl.data.own.fitting import fit_rows
+from perinvfl.data.own.notes import suspicions
 from perinvfl.data.own.rows import Rows
 from perinvfl.errors import UserError
 
@@ -45,6 +46,7 @@ class Table:
     columns: tuple[AuditColumn, ...]
     rows_in_file: int
     label_scale: float = 1.0  # of a regression
+    notes: tuple[str, ...] = ()  # what to look at before the table is trusted
 
     @property
     def targets(self) -> Tensor:
@@ -84,7 +86,7 @@ def read_table(settings: FileSettings) -> Table:
         raise UserError("--held-out leaves no context to learn from.")
     if kept.task != "regression" and kept.y[~held].unique().numel() < 2:
         raise UserError("All rows that are not held out have the same label, so there is nothing to learn.")
-    return _table(kept, held, settings, len(rows.y))
+    return _table(kept, held, settings, len(rows.y), (*rows.notes, *suspicions(rows, settings)))
 
 
 def _even_share(client: Tensor, context: Tensor, columns: int) -> Tensor:
@@ -101,7 +103,7 @@ def _even_share(client: Tensor, context: Tensor, columns: int) -> Tensor:
     return torch.cat(taken).sort().values
 
 
-def _table(rows: Rows, held: Tensor, settings: FileSettings, rows_in_file: int) -> Table:
+def _table(rows: Rows, held: Tensor, settings: FileSettings, rows_in_file: int, notes: tuple[str, ...]) -> Table:
     seen, schema, _ = fit_rows(rows, ~held, settings)
     columns, first = [], 0
     for place, encoding in enumerate(schema.encodings):
@@ -111,5 +113,5 @@ def _table(rows: Rows, held: Tensor, settings: FileSettings, rows_in_file: int) 
         first += len(places)
     return Table(
         seen.x.double(), seen.y.double(), rows.client, rows.context, held, rows.task, rows.clients, rows.contexts,
-        rows.classes, tuple(columns), rows_in_file, schema.label_scale,
+        rows.classes, tuple(columns), rows_in_file, schema.label_scale, notes,
     )  # fmt: skip

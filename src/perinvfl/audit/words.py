@@ -145,7 +145,8 @@ def price(column: ColumnAudit) -> str:
 
 def limits(audit: Audit) -> list[str]:
     """What an audit cannot see."""
-    lines = [f"{name} is left aside: it {why}." for name, why in audit.left_aside.items()]
+    lines = [f"{note}." for note in audit.notes]
+    lines += [f"{name} is left aside: it {why}." for name, why in audit.left_aside.items()]
     lines.append(CANNOT_BE_TOLD)
     if audit.noticeable is not None:
         between = "contexts" if len([c for c in audit.contexts if not c.held_out]) > 1 else "sites"

@@ -1,4 +1,4 @@
-"""Which columns of a table a command takes for label, client and context where it is told of none of them."""
+"""Which columns of a table a command takes for label, client and context where it is not told."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,27 +13,30 @@ USUAL = {"label": "label", "client": "client", "context": "context"}  # names of
 
 
 def named_or_guessed(path: Path, given: dict[str, str | None], usual: dict[str, str], quiet: bool) -> dict[str, str]:
-    """By role. If one is given, the others have their usual names; else a table's are guessed as by `perinvfl init`,
-    unless there is a column with the usual name.
+    """By role. What is not given is the column of the usual name, or else guessed as by `perinvfl init`; of files that
+    are no tables it always has its usual name.
 
     quiet: what was guessed is said on the side, because a program reads the output.
     """
     from perinvfl.data.own.guess import guess_roles
     from perinvfl.data.own.readers import TABLES, whole_table
 
-    named = {role: usual[role] if name is None else name for role, name in given.items()}
-    if any(name is not None for name in given.values()) or path.suffix.lower() not in TABLES or not path.is_file():
+    asked = {role: name for role, name in given.items() if name is not None}
+    named = {role: asked.get(role, usual[role]) for role in given}
+    if len(asked) == len(given) or path.suffix.lower() not in TABLES or not path.is_file():
         return named
     try:
         cells = whole_table(path)
-        guesses = guess_roles(cells, {role: name for role, name in USUAL.items() if name in cells.header})
     except UserError:
         return named  # what is wrong with the table is said by whoever reads it next
-    found = {role: guess.column or ("" if role == "context" else usual[role]) for role, guess in guesses.items()}
+    there = {role: name for role, name in USUAL.items() if name in cells.header and name not in asked.values()}
+    known = there | asked
+    guesses = {role: guess for role, guess in guess_roles(cells, known).items() if role not in known}
     for role, guess in guesses.items():
-        if (guess.column or role == "context") and guess.column != USUAL[role]:  # else its usual name is looked for
+        if guess.column or role == "context":  # else its usual name is looked for
             say_guess(role, guess, quiet)
-    return found
+    guessed = {role: guess.column for role, guess in guesses.items() if guess.column or role == "context"}
+    return named | there | guessed | asked
 
 
 def say_guess(role: str, guess: "Guess", quiet: bool = False) -> None:

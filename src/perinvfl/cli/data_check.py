@@ -81,17 +81,24 @@ def _show(console: Console, found: dict[str, Any]) -> None:
     console.print(shortened(headline(found), LONGEST_LINE), style="bold")
     if "task" in found:
         _show_tables(console, found)
+    for note in found.get("reading", []):
+        _tell(console, f"note: {note}", "yellow")
     for warning in found["warnings"][:MOST_LINES]:
         _tell(console, f"note: {warning}", "yellow")
     for remark in found["remarks"][:MOST_LINES]:
         _tell(console, f"note: {remark['message']}", "yellow")
+    look_at = found.get("look_at", [])
+    for point in look_at:
+        _tell(console, f"look at: {point}", "yellow")
     for group in found["grouped"][:MOST_LINES]:
         _tell(console, f"wrong: {group['message']}", "red")
     for name in ("warnings", "remarks", "grouped"):
         if len(found[name]) > MOST_LINES:
             more = f"{len(found[name]) - MOST_LINES} more {'faults' if name == 'grouped' else 'notes'}"
             console.print(f"... and {more}; --format json lists all.")
-    if not found["faults"]:
+    if look_at and not found["faults"]:
+        console.print('These data can be trained on, but first look at what is marked "look at".', style="yellow")
+    elif not found["faults"]:
         console.print("Nothing is wrong: these data can be trained on.", style="green")
 
 

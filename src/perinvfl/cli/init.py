@@ -142,6 +142,7 @@ def _draft(path: Path, file: Path, guesses: "dict[str, Guess]", declared: dict[s
         ignore={column: why.partition(";")[0] for column, why in ignore.items()},
         declared={key: value for key, value in declared.items() if value},
         remarks=tuple(remarks),
+        notes=(*found["reading"], *found.get("look_at", [])),
     )
     return draft, sum(group["column"] not in ignore for group in found["grouped"])
 
@@ -164,6 +165,8 @@ def _tell(draft: "Draft", file: Path, faults: int) -> None:
     say(f"{'held out:':<9} {draft.held_out or 'none'} ({draft.why_held_out})")
     for column, why in draft.ignore.items():
         say(f"left out: {column} ({why})")
+    for note in draft.notes:
+        say(note)
     say(f"Wrote {file}: {draft.rows} rows, {counted(draft.clients, 'client')}, {draft.task}.")
     name = shlex.quote(str(file))
     if faults:

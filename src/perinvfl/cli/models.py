@@ -108,6 +108,8 @@ def predict(
     else:
         write_answers(found, predictor.description, out, inputs)
         say(out)
+    for note in inputs.notes:
+        say(note, stderr=True)
     for line in unusable_in_words(inputs):
         say(line, stderr=True)
 

@@ -45,7 +45,9 @@ Method = Annotated[
 Seed = Annotated[list[int] | None, typer.Option("--seed", help="Only runs with this seed; may be given several times.")]
 Label = Annotated[
     str | None,
-    typer.Option("--label", help="Column to predict; all three columns are guessed where none of them is given."),
+    typer.Option(
+        "--label", help="Column to predict; of label, client and context, those that are not given are guessed."
+    ),
 ]
 Client = Annotated[str | None, typer.Option("--client", help='Column that names the client, or site; "" for none.')]
 Context = Annotated[

@@ -1,6 +1,7 @@
 """`perinvfl run` and `perinvfl sweep`: train what a file asks for, then show the table."""
 
 import dataclasses
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -194,6 +195,7 @@ def _tune(
 
     experiment = dataclasses.replace(given, name=f"{given.name}-optuna")
     records = out / experiment.name
+    _say_notes(experiment, options)
     at_most = dataclasses.replace(experiment, trials=experiment.trials * asked.trials)
     with showing_progress(options, at_most, records, wide_console()) as watch:
         folders = tune(experiment, asked, records, watch, dispatcher)
@@ -206,9 +208,21 @@ def _train(
     from perinvfl.runs.train import train
 
     records = out / experiment.name
+    _say_notes(experiment, options)
     with showing_progress(options, experiment, records, wide_console()) as watch:
         folders = train(experiment, records, watch, most_together, dispatcher)
     return _sound([run for run in map(read_run, folders) if run is not None])
+
+
+def _say_notes(experiment: "Experiment", options: ProgressOptions) -> None:
+    """What to look at in tables that are trained on. What keeps one from being used is said when it is."""
+    from perinvfl.data.own.files import FileSettings
+    from perinvfl.data.own.notes import notes_on
+
+    tables = dict.fromkeys(trial.data for trial in experiment.trials if isinstance(trial.data, FileSettings))
+    with suppress(UserError):
+        for note in dict.fromkeys(note for table in tables for note in notes_on(table)) if not options.quiet else ():
+            say(f"note: {note}", stderr=options.json)
 
 
 def _sound(runs: list[Run]) -> list[Run]:

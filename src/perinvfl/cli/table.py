@@ -51,56 +51,62 @@ class ScoreName(StrEnum):
     mae = "mae"
 
 
+Place = Annotated[
+    Path,
+    typer.Argument(
+        help=f"A folder with runs, or a published table: {', '.join(published_names())}.",
+        autocompletion=lambda incomplete: [name for name in published_names() if name.startswith(incomplete)],
+    ),
+]
+RuleName = Annotated[
+    str,
+    typer.Option(
+        "--rule",
+        help=f"Selection rule of a published table or a search: {', '.join(RULES)}; by default the one that the "
+        "table is about, or one that looks at no test result.",
+    ),
+]
+Format = Annotated[
+    FileFormat | None, typer.Option("--format", help="Format for a file; by default a table for the terminal.")
+]
+AskedScore = Annotated[
+    ScoreName | None,
+    typer.Option(
+        "--score",
+        help="Score of each test case; by default accuracy (mean squared error of a regression), or balanced where "
+        "several tables are shown at once. Scores other than accuracy, and intervals, need runs that keep "
+        "predictions, or tests with groups.",
+    ),
+]
+On = Annotated[
+    Path | None,
+    typer.Option(
+        "--on",
+        help="Another labelled file, such as next year's rows, on which the models are scored instead of on their "
+        "tests; each row by the model of its own client.",
+    ),
+]
+
+
 def table(
-    place: Annotated[
-        Path,
-        typer.Argument(
-            help=f"A folder with runs, or a published table: {', '.join(published_names())}.",
-            autocompletion=lambda incomplete: [name for name in published_names() if name.startswith(incomplete)],
-        ),
-    ],
-    rule: Annotated[
-        str,
-        typer.Option(
-            "--rule",
-            help=f"Selection rule of a published table or a search: {', '.join(RULES)}; by default the one that the "
-            "table is about, or one that looks at no test result.",
-        ),
-    ] = "",
-    format: Annotated[
-        FileFormat | None, typer.Option("--format", help="Format for a file; by default a table for the terminal.")
-    ] = None,
-    score: Annotated[
-        ScoreName | None,
-        typer.Option(
-            "--score",
-            help="Score of each test case; by default accuracy (mean squared error of a regression), or balanced where "
-            "several tables are shown at once. Scores other than accuracy, and intervals, need runs that keep "
-            "predictions, or tests with groups.",
-        ),
-    ] = None,
+    place: Place,
+    rule: RuleName = "",
+    format: Format = None,
+    score: AskedScore = None,
     full: Annotated[
         bool, typer.Option("--full", help="For worlds: one row per world instead of one per method.")
     ] = False,
     method: Method = None,
     seed: Seed = None,
-    on: Annotated[
-        Path | None,
-        typer.Option(
-            "--on",
-            help="Another labelled file, such as next year's rows, on which the models are scored instead of on their "
-            "tests; each row by the model of its own client.",
-        ),
-    ] = None,
+    on: On = None,
 ) -> None:
     """Show the table of finished runs, or a published one. Nothing is trained."""
-    pick, worlds = pick_of(method, seed), worlds_folder(place)
+    pick, worlds, shown = pick_of(method, seed), worlds_folder(place), score.value if score else ""
     if on is not None:
-        worst = score is ScoreName.worst_group
-        for option in ("--full" if full else "", "--rule" if rule else "", "--score worst-group" if worst else ""):
-            if option:
-                raise UserError(f"{option} and --on exclude each other; leave one of them out.")
-        _show([_on_file(place, on, pick, score.value if score else "")], format)
+        worst = "--score worst-group" if shown == "worst-group" else ""
+        for option in filter(None, ("--full" if full else "", "--rule" if rule else "", worst)):
+            raise UserError(f"{option} and --on exclude each other; leave one of them out.")
+        _show([_on_file(place, on, pick, shown)], format)
         return
     if worlds is not None:
         _refuse(place, {"--rule": rule, "--score": score, "--method": method, "--seed": seed})
@@ -111,9 +117,8 @@ def table(
     packed = packed_files(place)
     if packed:
         _refuse(place, {"--rule": rule})
-        _show(_packed(packed, pick, score or ""), format)
+        _show(_packed(packed, pick, shown), format)
         return
-    shown = score.value if score else ""
     made = _published(place, rule, shown)
     if made is not None:
         _refuse(place, {"--method": method, "--seed": seed})

@@ -86,7 +86,9 @@ def _read_csv(path: Path, description: Description) -> Inputs:
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
             lines = [line for line in csv.reader(file) if line]
-    except (UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError:
+        raise UserError(f"{path} {readers.why_not_utf8(path)}.") from None
+    except csv.Error as error:
         raise UserError(f"{path} is not a CSV file ({error}).") from None
     if not lines:
         raise UserError(f"{path} is empty.")

@@ -118,7 +118,7 @@ def divide_table(settings: FileSettings, root: Path) -> tuple[list[str], list[Pa
         raise UserError(f"{path}: tables are divided ({', '.join(readers.TABLES)}); give other data to sites yourself.")
     if not settings.client:
         raise UserError("data.client is empty: name the column that says to which site a row belongs.")
-    cells = readers.whole_table(path)
+    cells = readers.whole_table(path, names=(settings.client, settings.context))
     owners = [name_of(cell) for cell in readers.names_of(cells.columns[settings.client])]
     columns = [_texts(cells.columns[name]) for name in cells.header]
     sites, files = list[str](), list[Path]()

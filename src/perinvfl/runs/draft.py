@@ -35,6 +35,7 @@ class Draft:
     ignore: dict[str, str] = field(default_factory=dict)  # columns, and why
     declared: dict[str, Any] = field(default_factory=dict)  # further settings of the data, as they were given
     remarks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # said when the file is written, and not part of it
 
 
 def draft_text(draft: Draft) -> str:

@@ -129,7 +129,7 @@ def test_text_lines_headers_and_files_that_cannot_be_meant(tmp_path: Path) -> No
     assert 'column "site": cannot be two of label, client and context' in fault_of(rows, context="site")
     assert 'ignore names "c", which is no column' in fault_of(rows, ignore=["c"])
     assert "no column is left" in fault_of(rows, ignore=["a", "b"])
-    assert "no row below" in fault_of([])
+    assert "there is a header and no row below it" in fault_of([], client="none")
     assert 'holds only one class ("1")' in fault_of([[*row[:4], 1] for row in rows])
     assert "a binary task needs two classes" in fault_of(
         [[*row[:4], i % 3] for i, row in enumerate(rows)], task="binary"
@@ -146,7 +146,13 @@ def test_text_lines_headers_and_files_that_cannot_be_meant(tmp_path: Path) -> No
     path.write_text("")
     assert "the file is empty" in refused(path)
     path.write_bytes(b"site,a\n\xff\xfe\n")
-    assert "is not UTF-8 text" in refused(path)
+    assert "is not UTF-8 text: line 2 holds a letter in another encoding" in refused(path)
+    path.write_bytes(b"site,a\n" + b"s,1\n" * 50_000 + "Zürich,2\n".encode("cp1252"))
+    assert 'line 50002 holds a letter in another encoding, such as that of Windows; save it as "CSV UTF-8"' in refused(
+        path
+    )
+    path.write_bytes("site,a\ns,1\n".encode("utf-16"))
+    assert 'is UTF-16 text and not UTF-8; save it as "CSV UTF-8"' in refused(path)
     path.write_text('site,year,a,b,y\ns0,2020,"1,2,3\n')
     assert "is not CSV" in refused(path)
     (tmp_path / "t.xlsx").write_text("")

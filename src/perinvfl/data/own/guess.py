@@ -95,7 +95,10 @@ def _by_values(role: str, names: Mapping[str, Sequence[str]]) -> Guess:
     ):
         fitting = [column for column, values in names.items() if right(values)]
         if fitting:
-            return Guess(fitting[-1], f"{why}: {_values(names[fitting[-1]])}")
+            last = list(names)[-1]
+            such = f", such as {last}" if last != fitting[-1] else ""
+            another = f"if another column is to be predicted{such}, name it with --label"
+            return Guess(fitting[-1], f"{why}: {_values(names[fitting[-1]])}; {another}")
     return Guess("", "no column looks like something to predict")
 
 

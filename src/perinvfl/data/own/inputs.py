@@ -25,6 +25,7 @@ class Inputs:
     names: tuple[str, ...] = ()  # what each row is called, where it has a name: an id, a photograph's file
     title: str = ""  # of those names
     unusable: tuple[tuple[int, Fault], ...] = ()  # rows that cannot be used, and why: the first fault of each
+    notes: tuple[str, ...] = ()  # what a person should know of how columns were read
 
     @property
     def usable(self) -> list[int]:
@@ -53,12 +54,15 @@ def read_table(
     if twice:
         raise BadData(str(path), twice)
     unusable = dict(cells.ragged)
+    made = {encoding.name: _pointed(encoding, cells) for encoding in encodings if encoding.name not in unread}
     columns = []
     for encoding in encodings:
         if encoding.name in unread:
             columns.append(torch.full((len(cells.places),), torch.nan if gaps else 0.0, dtype=torch.float64))
             continue
-        values, wrong = _raw(encoding, cells.columns[encoding.name], cells.places, set(unusable))
+        pointed = made[encoding.name]
+        column = cells.columns[encoding.name] if pointed is None else pointed.cells
+        values, wrong = _raw(encoding, column, cells.places, set(unusable))
         columns.append(values)
         if not gaps:
             empty = values.isnan().nonzero().flatten().tolist()
@@ -68,7 +72,21 @@ def read_table(
                 unusable.setdefault(row, fault)
     x = torch.stack(columns, 1).float()
     names = tuple(readers.names_of(cells.columns[id])) if id else ()
-    return Inputs(x, names, id, tuple(sorted(unusable.items())))
+    commas = [name for name, pointed in made.items() if pointed is not None and pointed.read]
+    doubts = {name: pointed.doubt for name, pointed in made.items() if pointed is not None and pointed.doubt}
+    return Inputs(x, names, id, tuple(sorted(unusable.items())), readers.reading_notes(commas, doubts))
+
+
+def _pointed(encoding: Encoding, cells: readers.Cells) -> readers.Pointed | None:
+    """A column of text with decimal points for commas, where the model knows that it holds numbers."""
+    column = cells.columns[encoding.name]
+    if isinstance(column, Tensor) or not _is_numeric(encoding):
+        return None
+    return readers.with_points(column, cells.delimiter, number=True)
+
+
+def _is_numeric(encoding: Encoding) -> bool:
+    return all(number_of(level) is not None for level in encoding.levels)
 
 
 def raw_inputs(x: Any, encodings: Sequence[Encoding], unread: Collection[str] = ()) -> Tensor:
@@ -106,7 +124,6 @@ def _raw(
     """[n] numbers, or the codes of levels by their names."""
     if not encoding.category:
         return readers.numbers_in(encoding.name, column, places, skip)
-    numeric = all(number_of(level) is not None for level in encoding.levels)
-    names = readers.level_names(column, each_number=numeric)
+    names = readers.level_names(column, each_number=_is_numeric(encoding))
     codes = [encoding.code_of(name) if name else torch.nan for name in names]
     return torch.tensor(codes, dtype=torch.float64), []

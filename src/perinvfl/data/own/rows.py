@@ -88,6 +88,7 @@ class Found:
     named: bool = False  # the labels are names even where they look like numbers
     levels: tuple[tuple[str, ...], ...] = ()  # of each feature that is a category; () of one that is a number
     missing_values: tuple[tuple[float, ...], ...] = ()  # of each feature: numbers that stood for a missing value
+    notes: tuple[str, ...] = ()  # what a person should know of how columns were read
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,7 @@ class Rows:
     levels: tuple[tuple[str, ...], ...] = ()  # of each feature that is a category; () of one that is a number
     missing_values: tuple[tuple[float, ...], ...] = ()  # of each feature: numbers that stood for a missing value
     excluded: int = 0  # rows of clients that were left aside
+    notes: tuple[str, ...] = ()  # what a person should know of how columns were read
 
     def take(self, keep: Tensor) -> "Rows":
         chosen = {name: getattr(self, name)[keep] for name in ("x", "y", "client", "context")}
@@ -190,6 +192,7 @@ def decide(
         features=found.features,
         levels=found.levels,
         missing_values=found.missing_values,
+        notes=found.notes,
     )
     return (rows if len(keep) == len(texts) else rows.take(keep)), faults
 

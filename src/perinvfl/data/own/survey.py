@@ -16,6 +16,7 @@ from perinvfl.data.own.fault_groups import group_faults
 from perinvfl.data.own.files import FileSettings, exclude, federation_of, read_found
 from perinvfl.data.own.fitting import encoded_rows
 from perinvfl.data.own.known_from import from_client, from_context, told_by_client
+from perinvfl.data.own.notes import suspicions
 from perinvfl.data.own.remarks import Remark, column_remarks
 from perinvfl.data.own.rows import BadData, Fault, Found, Rows, decide
 from perinvfl.data.own.stand_ins import without_stand_ins
@@ -37,7 +38,7 @@ def survey(settings: FileSettings) -> dict[str, Any]:
         return {**report, **_faults(list(error.faults), 0), "warnings": [], "remarks": []}
     rows, faults = decide(found, settings.task, tuple(map(name_of, settings.classes)), settings.label)
     faults = [*found.faults, *faults]
-    report |= {"kind": rows.kind, "rows": len(found.client), "used": len(rows.y)}
+    report |= {"kind": rows.kind, "rows": len(found.client), "used": len(rows.y), "reading": list(found.notes)}
     remarks = _remarks(found, rows, settings)
     gaps = {remark.column: str(remark) for remark in remarks if remark.kind == "missing"}
     if settings.missing == "refuse":
@@ -48,7 +49,9 @@ def survey(settings: FileSettings) -> dict[str, Any]:
     if len(rows.y) == 0:
         return {**report, **_faults(faults, len(found.client), gaps), "warnings": []}
     try:
-        rows = dealt(exclude(rows, tuple(map(name_of, settings.exclude_clients))), settings, seed=0)
+        rows = exclude(rows, tuple(map(name_of, settings.exclude_clients)))
+        report["look_at"] = suspicions(rows, settings)
+        rows = dealt(rows, settings, seed=0)
         unknown = [name for name in settings.held_out if name not in rows.contexts]
         if unknown:
             near = suggest(unknown[0], list(rows.contexts))

@@ -12,6 +12,7 @@ from perinvfl.data.own.readers.arrays import (
     table_of,
 )
 from perinvfl.data.own.readers.columns import ALL, Column, level_names, names_of, numbers_in
+from perinvfl.data.own.readers.decimal_commas import Pointed, reading_notes, with_points
 from perinvfl.data.own.readers.frames import (
     TABLES_IN_MEMORY,
     as_column,
@@ -24,6 +25,7 @@ from perinvfl.data.own.readers.frames import (
 )
 from perinvfl.data.own.readers.photographs import BadPhoto, photo_files, read_photo, read_photos
 from perinvfl.data.own.readers.tables import TABLES, Cells, read_csv, read_parquet, table_cells, whole_table
+from perinvfl.data.own.readers.utf8 import why_not_utf8
 from perinvfl.data.own.rows import Columns, Found
 from perinvfl.errors import UserError
 
@@ -35,6 +37,7 @@ __all__ = [
     "BadPhoto",
     "Cells",
     "Column",
+    "Pointed",
     "as_column",
     "as_frame",
     "column_names",
@@ -49,12 +52,15 @@ __all__ = [
     "read_arrays",
     "read_frame",
     "read_photo",
+    "reading_notes",
     "select",
     "shard_files",
     "table_cells",
     "table_of",
     "whole_table",
     "why_no_frame",
+    "why_not_utf8",
+    "with_points",
 ]
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from perinvfl.core.naming import name_of
+from perinvfl.data.own.readers.decimal_commas import looks_decimal
 from perinvfl.data.own.rows import IGNORE_IT, MISSING, NAMELESS, Columns, Fault, in_order, number_of
 
 ALL = "all"  # the client or context of data that name none
@@ -84,7 +85,8 @@ def _category(name: str, column: Column, places: list[str], skip: set[int], role
     if len(levels) > MOST_LEVELS or unlike:
         what = f"holds {len(levels)} different texts in {len(there)} rows"
         example = f'("{there[0]}", "{next(cell for cell in there if cell != there[0])}", ...)'
-        wrong = [([], Fault("", name, f"{what} {example}, too many for a category{IGNORE_IT}"))]
+        commas = ", and looks like numbers with decimal commas" if looks_decimal(there) else ""
+        wrong = [([], Fault("", name, f"{what} {example}, too many for a category{commas}{IGNORE_IT}"))]
     place = {level: float(number) for number, level in enumerate(levels)}
     values = torch.tensor([place.get(cell, math.nan) for cell in cells], dtype=torch.float64)
     if not roles.gaps:

@@ -1,7 +1,7 @@
 """Tables: CSV by the standard library, Parquet by pyarrow."""
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,13 +10,16 @@ import torch
 from perinvfl.core.memory import check_fits, product
 from perinvfl.core.naming import name_of, shortened
 from perinvfl.data.own.readers.columns import ALL, Column, feature_in, names_in
+from perinvfl.data.own.readers.decimal_commas import reading_notes, with_points
 from perinvfl.data.own.readers.libraries import need
 from perinvfl.data.own.readers.roles import column_roles
+from perinvfl.data.own.readers.utf8 import why_not_utf8
 from perinvfl.data.own.rows import BadData, Columns, Fault, Found
 from perinvfl.errors import UserError
 
 CELL = 64  # bytes of a cell as Python holds it
 BATCH = 2**28  # bytes of a piece of a Parquet table
+NO_ROWS = "there is a header and no row below it"
 TABLES = (".csv", ".tsv", ".parquet", ".pq")
 
 
@@ -28,14 +31,14 @@ class Cells(NamedTuple):
     columns: dict[str, Column]
     places: list[str]  # how a person would call each row
     ragged: list[tuple[int, Fault]]  # rows with a cell too many or too few
+    delimiter: str = ""  # between the cells of a text file
+    commas: tuple[str, ...] = ()  # columns whose decimal commas were read as points
+    doubts: tuple[tuple[str, str], ...] = ()  # columns that look like it and were not read so, and why
 
 
 def read_csv(path: Path, columns: Columns) -> Found:
-    cells = csv_cells(path)
-    roles = column_roles(path, cells.header, columns)
-    if not cells.places:
-        raise BadData(str(path), [Fault("", "", "there is no row below the names of the columns")])
-    return found_in(cells, roles)
+    cells = whole_table(path, names=(columns.client, columns.context))
+    return found_in(cells, column_roles(path, cells.header, columns))
 
 
 def csv_cells(path: Path) -> Cells:
@@ -43,10 +46,11 @@ def csv_cells(path: Path) -> Cells:
         with open(path, encoding="utf-8-sig", newline="") as file:
             first = file.readline()
             file.seek(0)
-            reader = csv.reader(file, delimiter=_delimiter(first, path), strict=True)
+            delimiter = _delimiter(first, path)
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
             lines = [(reader.line_num, row) for row in reader if row]
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start}).") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} {why_not_utf8(path)}.") from None
     except csv.Error as error:
         raise BadData(str(path), [Fault(f"line {reader.line_num}", "", f"is not CSV: {error}")]) from None
     if not lines:
@@ -60,7 +64,7 @@ def csv_cells(path: Path) -> Cells:
     ]
     whole = [(row + [""] * len(header))[: len(header)] for _, row in body]
     columns: dict[str, Column] = {name: [row[at] for row in whole] for at, name in enumerate(header)}
-    return Cells("CSV table", header, columns, [f"line {line}" for line, _ in body], ragged)
+    return Cells("CSV table", header, columns, [f"line {line}" for line, _ in body], ragged, delimiter)
 
 
 def _delimiter(first: str, path: Path) -> str:
@@ -69,19 +73,33 @@ def _delimiter(first: str, path: Path) -> str:
     return max((",", ";", "\t"), key=first.count)  # the first of equals
 
 
-def whole_table(path: Path) -> Cells:
-    """All columns of a table as they stand."""
+def whole_table(path: Path, names: Collection[str] = ()) -> Cells:
+    """All columns of a table as they are trained on: decimal commas as points, but for columns that hold names."""
     if path.suffix.lower() in (".parquet", ".pq"):
         arrow, table = _parquet(path)
-        return _parquet_cells(arrow, table, table.column_names)
-    return csv_cells(path)
+        cells = _parquet_cells(arrow, table, table.column_names)
+    else:
+        cells = csv_cells(path)
+    if not cells.places:
+        raise BadData(str(path), [Fault("", "", NO_ROWS)])
+    return _with_points(cells, names)
+
+
+def _with_points(cells: Cells, names: Collection[str]) -> Cells:
+    texts = {name: column for name, column in cells.columns.items() if isinstance(column, list) and name not in names}
+    made = {name: with_points(column, cells.delimiter) for name, column in texts.items()}
+    return cells._replace(
+        columns={**cells.columns, **{name: pointed.cells for name, pointed in made.items()}},
+        commas=tuple(name for name, pointed in made.items() if pointed.read),
+        doubts=tuple((name, pointed.doubt) for name, pointed in made.items() if pointed.doubt),
+    )
 
 
 def read_parquet(path: Path, columns: Columns) -> Found:
     arrow, table = _parquet(path)
-    roles = column_roles(path, list(table.column_names), columns)
     if not table.num_rows:
-        raise BadData(str(path), [Fault("", "", "the table has no row")])
+        raise BadData(str(path), [Fault("", "", NO_ROWS)])
+    roles = column_roles(path, list(table.column_names), columns)
     return found_in(_parquet_cells(arrow, table, [*roles.features, roles.label, roles.client, roles.context]), roles)
 
 
@@ -171,4 +189,10 @@ def found_in(table: Cells, roles: Columns) -> Found:
         faults=tuple(faults),
         faulty=frozenset(faulty),
         levels=tuple(feature.levels for feature in columns),
+        notes=_notes(table, (*roles.features, roles.label)),
     )
+
+
+def _notes(table: Cells, used: Sequence[str]) -> tuple[str, ...]:
+    read = [name for name in table.commas if name in used]
+    return reading_notes(read, {name: doubt for name, doubt in table.doubts if name in used})

@@ -37,6 +37,7 @@ def test_a_shortcut_that_breaks_on_rows_held_out_alone_is_kept_and_doubted(doubt
     points = f"+{100 * column.changes[HELD_OUT].mean:.1f} points"
     assert "rows held out (2022)" in told and f"a model without x7 does better there ({points}" in told
     assert "not used for the advice" in told and "--ignore x7" in told
+    assert "(held out)" not in words.why(doubtful, column), "what is steady are the contexts that train"
     assert "its relation to the label is reversed there (−" in words.held_out_reason(column)
     assert not words.is_calm(doubtful) and words.is_explained(column)
     assert words.short(column).endswith("; held-out rows speak against it")
@@ -70,6 +71,13 @@ def test_a_strength_outside_of_those_in_training(strength: float, columns: int, 
     found = find_objection(meaning, None, columns)
     assert (found is not None) == apart and (found is None or found.usual == pytest.approx(1.1))
     assert find_objection(Meaning(contexts[2:], [], 1.1, 0.0, 0.5, 0.5), Change(-1.0, -2.0, 0.5), columns) is None
+
+
+def test_a_column_that_is_needed_there_too_may_be_stronger_but_not_turned_round() -> None:
+    for strength, doubted in ((2.0, False), (0.4, False), (-0.4, True)):
+        contexts = [Relation("2021", 100, 1.0, 0.1), Relation("2022", 100, strength, 0.1, held_out=True)]
+        found = find_objection(Meaning(contexts, [], 1.0, 0.0, 1.0, 1.0), Change(-0.1, -0.15, -0.05), 5)
+        assert (found is not None) == doubted
 
 
 def test_an_interval_that_chance_may_have_moved_is_called_so() -> None:

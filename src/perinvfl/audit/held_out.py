@@ -30,9 +30,14 @@ class Objection:
 
 
 def find_objection(meaning: Meaning, change: Change | None, columns: int) -> Objection | None:
-    """change: of a model without the column on the rows held out; None where that was not tried."""
+    """change: of a model without the column on the rows held out; None where that was not tried.
+
+    A column that a model needs there as well may have another strength there, but not another sign.
+    """
     better = change if change is not None and change.better else None
     usual, apart = _outside(meaning, columns)
+    if change is not None and change.worse:
+        apart = tuple(relation for relation in apart if (relation.strength or 0.0) * usual < 0)
     return Objection(better, usual, apart, columns) if better or apart else None
 
 

@@ -114,7 +114,8 @@ def _nothing(audit: Audit) -> str:
         verb = "differs" if len(differing) == 1 else "differ"
         why = f"{with_and(differing, most=3)} {verb} from site to site, by the sites' own style or by a shortcut"
         return f"Nothing is recommended to be dropped, but {why}."
-    return "Nothing is recommended to be dropped: no column changes its meaning beyond chance."
+    where = " in the rows that the advice rests on" if doubt(audit) else ""
+    return f"Nothing is recommended to be dropped: no column changes its meaning beyond chance{where}."
 
 
 def doubt(audit: Audit) -> str:
@@ -126,11 +127,12 @@ def doubt(audit: Audit) -> str:
     said = [_objection(column.name, column.objection) for column in against[:MOST_DOUBTS] if column.objection]
     more = f"; and {counted(len(against) - MOST_DOUBTS, 'column')} more" if len(against) > MOST_DOUBTS else ""
     held = with_and([context.name for context in audit.contexts if context.held_out], most=4)
-    ignore = " ".join(f"--ignore {_quoted(column.name)}" for column in against[:MOST_DOUBTS])
-    which = "the column" if len(against) == 1 else "such columns"
+    misleading = [c.name for c in against[:MOST_DOUBTS] if c.objection and c.objection.change is not None]
+    ignore = " ".join(f"--ignore {_quoted(name)}" for name in misleading)
+    leave = f", or leave {with_and(misleading)} out (`{ignore}`)" if misleading else ""
     return (
         f"The rows held out ({held}) speak against this: {'; '.join(said)}{more}. They were not used for the advice. "
-        f"To let them count, audit again without `--held-out`, or leave {which} out (`{ignore}`); then test the choice "
+        f"To let them count, audit again without `--held-out`{leave}; then test the choice "
         "on other rows, because these have led to it."
     )
 
@@ -182,9 +184,10 @@ def why(audit: Audit, column: ColumnAudit) -> str:
     meaning, reason = column.meaning, column.verdict.reason
     if column.habit is not None and reason in ("habit", "habit and value"):
         return _habit(audit, column, column.habit)
+    contexts = meaning.contexts if column.objection is None else _trained(meaning.contexts)
     text = WHY[reason].format(
         name=column.name,
-        all=relations(meaning.contexts) or relations(meaning.sites, "at"),
+        all=relations(contexts) or relations(meaning.sites, "at"),
         sites=relations(meaning.sites, "at"),
         left=100 * weakest(meaning.contexts),
         turned=_turned(meaning.contexts),
@@ -212,7 +215,7 @@ def held_out_reason(column: ColumnAudit) -> str:
     if objection.apart:
         turned = any((relation.strength or 0.0) * objection.usual < 0 for relation in objection.apart)
         what = "its relation to the label is reversed there" if turned else "its strength lies outside of all others"
-        known = relations([r for r in column.meaning.contexts if not r.held_out])
+        known = relations(_trained(column.meaning.contexts))
         parts.append(f"{what} ({relations(objection.apart)}; {known})")
     luck = "" if objection.certain else f" Among {objection.columns} columns that may be chance."
     return f"The rows held out speak against it, which did not count for the advice: {', and '.join(parts)}.{luck}"

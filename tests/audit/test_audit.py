@@ -9,6 +9,7 @@ import torch
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from perinvfl.audit import linear, words
+from perinvfl.audit.experiment import experiment
 from perinvfl.audit.habits import odd_value
 from perinvfl.audit.verdicts import weakest
 from perinvfl.audit.without import CONTEXTS, HELD_OUT, ROWS, SITES
@@ -31,7 +32,7 @@ def test_a_planted_shortcut_is_to_be_dropped_and_nothing_else(settings: dict[str
     assert shortcut.changes[ROWS].worse or audit.task == "multiclass"
     assert audit.task == "multiclass" or "The price" in words.price(shortcut)
     assert words.headline(audit) == f"Drop {with_and(dropped)}. Keep the other 6 columns."
-    assert f'ignore = ["{dropped[0]}"' in words.experiment(audit)
+    assert f'ignore = ["{dropped[0]}"' in experiment(audit)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -72,6 +73,15 @@ def test_what_differs_by_site_and_not_by_context_is_kept_for_personal_models(tmp
     audit = audited(planted_csv(tmp_path / "t.csv", shortcut="none", personal=2.5, rows=800))
     reasons = {column.name: column.verdict.reason for column in audit.columns}
     assert "differs by site" in reasons.values() and set(advice_of(audit).values()) == {"keep"}
+    differing = next(column for column in audit.columns if column.verdict.reason == "differs by site")
+    for said in (
+        words.headline(audit),
+        words.why(audit, differing),
+        next(s for s in words.limits(audit) if "year" in s),
+    ):
+        assert differing.name in said and "own style" in said and "shortcut" in said
+    assert '`--context ""`' in words.why(audit, differing) and not words.is_calm(audit)
+    assert words.is_explained(differing)
 
 
 def test_a_value_that_tells_the_site_is_found(tmp_path: Path) -> None:

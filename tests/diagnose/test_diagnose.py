@@ -127,6 +127,26 @@ def test_held_out_data_are_used_where_there_are_enough(tmp_path: Path) -> None:
             assert [context.samples for context in client.contexts[:2]] == ([30, 30] if enough else [33, 33])
 
 
+def test_rows_held_out_at_random_are_no_context_it_never_trained_on(made_sites: Path, tmp_path: Path) -> None:
+    (tmp_path / "sites.csv").write_text(made_sites.read_text())
+    (tmp_path / "sites.toml").write_text(
+        '[data]\nbenchmark = "file"\npath = "sites.csv"\nlabel = "ill"\nclient = "hospital"\ncontext = "year"\n'
+        'test_contexts = [2023]\n[training]\nrounds = 20\n[[algorithm]]\nname = "fedavg"\nlearning_rate = 0.5\n'
+    )
+    assert call(["run", str(tmp_path / "sites.toml"), "--out", str(tmp_path / "runs")]) == 0
+    found = diagnose(next((tmp_path / "runs").rglob("events.jsonl")).parent)
+    said = " ".join(sentence for client in found.clients for sentence in client.sentences.values())
+    assert "same contexts" not in said and "in 2023, a context it never trained on" in said
+    assert "on rows held out at random from its training contexts" in said
+    assert "With the test contexts and the rows held out at random it differs by" in said
+    for client in found.clients:
+        assert [(c.name, c.familiar) for c in client.contexts if not c.seen] == [
+            ("2023", False),
+            ("same contexts", True),
+        ]
+    assert "rows held out at random included" in found.summary[-1]
+
+
 def test_an_unfinished_run_is_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = (run / "events.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "events.jsonl").write_text("".join(lines[:-1]))

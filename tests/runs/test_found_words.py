@@ -38,6 +38,25 @@ def test_a_column_and_answers_are_told_together(right: list[list[float]]) -> Non
     assert ("at site1 they are right in 90 % of c1 and 50 % of c2" in words) == bool(right)
 
 
+@pytest.mark.parametrize(
+    ("left_out", "said"),
+    [
+        ([1, 2, 3], "form changes its meaning between clients by more than chance: it is left out."),
+        ([0, 1, 2, 3], "age and form change their meaning between clients by more than chance: they are left out."),
+        ([1, 2], "form (A, B) changes its meaning between clients by more than chance: it is left out."),
+        ([3], "form=B2 changes its meaning between clients by more than chance: it is left out."),
+        ([4, 5], "crp changes its meaning between clients by more than chance: it is left out."),
+        ([6, 7, 8], "ward changes its meaning between clients by more than chance: it is left out."),
+        ([9, 10], "x and x=1 change their meaning between clients by more than chance: they are left out."),
+    ],
+)
+def test_a_column_is_named_once_however_many_inputs_stand_for_it(left_out: list[int], said: str) -> None:
+    levels, gaps = ("age", "form=A", "form=B", "form=B2", "crp", "crp missing"), ("ward=1", "ward=2", "ward missing")
+    found = {"shortcut": {**NOTHING, "varies_between": "clients", "left_out": left_out}}
+    assert found_in_words(found, Names((*levels, *gaps, "x", "x=1"))) == said
+    assert Facts(found)["shortcut"]["left_out"] == left_out
+
+
 def test_facts_print_as_words() -> None:
     column = {"shortcut": {**NOTHING, "varies_between": "contexts", "left_out": [1]}}
     assert str(Facts(column, NAMES)) == found_in_words(column, NAMES) and Facts(column) == column

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 
 from perinvfl.audit.habits import Habit, find_habit
+from perinvfl.audit.held_out import Objection, find_objection
 from perinvfl.audit.meaning import Meaning, meaning_of
 from perinvfl.audit.table import MOST_TRIED, AuditColumn, Table, read_table
 from perinvfl.audit.verdicts import MOST_CHANCE, Evidence, Verdict, decide
-from perinvfl.audit.without import ROWS, Change, Tested, Variant, try_variants
+from perinvfl.audit.without import HELD_OUT, ROWS, Change, Tested, Variant, try_variants
 from perinvfl.core.tree import Params
 from perinvfl.data.own.files import FileSettings
 from perinvfl.data.own.rows import BadData, unusable_columns
@@ -34,6 +35,13 @@ class ColumnAudit:
     habit: Habit | None
     changes: dict[str, Change]  # by test
     hidden: dict[str, Change]
+    objection: Objection | None = None  # of the rows held out, to a column that is not to be dropped
+
+    @property
+    def doubtful(self) -> bool:
+        """It is kept, but the rows held out or the differences between sites speak against it."""
+        kept = self.verdict.advice == "keep"
+        return kept and (self.objection is not None or self.verdict.reason == "differs by site")
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,7 @@ class Audit:
     missing: dict[str, int] = field(default_factory=dict)  # cells by column
     left_aside: dict[str, str] = field(default_factory=dict)  # columns that no model can use, and why
     notes: tuple[str, ...] = ()  # how columns were read, and names that may be typing mistakes
+    reading: dict[str, Any] = field(default_factory=dict)  # settings by which the file was read, if not the usual ones
 
     def advised(self, advice: str) -> list[ColumnAudit]:
         return [column for column in self.columns if column.verdict.advice == advice]
@@ -83,7 +92,7 @@ def audit_table(settings: FileSettings) -> Audit:
         if not names:
             raise
         found = audit_table(dataclasses.replace(settings, ignore=(*settings.ignore, *names)))
-        return dataclasses.replace(found, left_aside={**names, **found.left_aside})
+        return dataclasses.replace(found, left_aside={**names, **found.left_aside}, reading=_reading(settings))
     evidence = _evidence(table)
     verdicts = {known.name: decide(known) for known in evidence}
     tests = try_variants(table, _together(table, verdicts))
@@ -93,8 +102,8 @@ def audit_table(settings: FileSettings) -> Audit:
             name: Verdict("discount", "nothing else is left") if verdict.advice == "drop" else verdict
             for name, verdict in verdicts.items()
         }
-    columns = [ColumnAudit(k.name, verdicts[k.name], k.meaning, k.habit, k.changes, k.hidden) for k in evidence]
-    columns.sort(key=lambda c: (ORDER[c.verdict.advice], c.meaning.contexts_chance, c.meaning.sites_chance))
+    columns = [_column(known, verdicts[known.name]) for known in evidence]
+    columns.sort(key=_urgency)
     return Audit(
         file=Path(settings.path).name,
         checksum=settings.checksum,
@@ -113,7 +122,27 @@ def audit_table(settings: FileSettings) -> Audit:
         seconds=round(time.perf_counter() - began, 2),
         missing={c.name: int(c.values.isnan().sum()) for c in table.columns if bool(c.values.isnan().any())},
         notes=table.notes,
+        reading=_reading(settings),
     )
+
+
+def _reading(settings: FileSettings) -> dict[str, Any]:
+    lists = {key: list(getattr(settings, key)) for key in ("features", "ignore", "categories")}
+    found = {**lists, "missing_values": dict(settings.missing_values)}
+    found |= {} if settings.task == "auto" else {"task": settings.task}
+    return {key: value for key, value in found.items() if value}
+
+
+def _column(known: Evidence, verdict: Verdict) -> ColumnAudit:
+    objection = None
+    if verdict.advice != "drop":
+        objection = find_objection(known.meaning, known.changes.get(HELD_OUT), known.columns)
+    return ColumnAudit(known.name, verdict, known.meaning, known.habit, known.changes, known.hidden, objection)
+
+
+def _urgency(column: ColumnAudit) -> tuple[int, bool, bool, float, float]:
+    meaning, calm = column.meaning, column.objection is None
+    return ORDER[column.verdict.advice], calm, not column.doubtful, meaning.contexts_chance, meaning.sites_chance
 
 
 def _evidence(table: Table) -> list[Evidence]:

@@ -4,19 +4,22 @@ from collections.abc import Sequence
 
 from perinvfl.audit.audit import ALL_DROPPED, ALL_TREATED, Audit, ColumnAudit
 from perinvfl.audit.habits import Habit
+from perinvfl.audit.held_out import Objection
 from perinvfl.audit.meaning import Relation
-from perinvfl.audit.verdicts import weakest
-from perinvfl.audit.without import CONTEXTS, HELD_OUT, ROWS, SITES, Change
+from perinvfl.audit.numbers import in_points, relations, score
+from perinvfl.audit.verdicts import Reason, weakest
+from perinvfl.audit.without import CONTEXTS, HELD_OUT, ROWS, SITES
 from perinvfl.core.naming import counted, with_and
 from perinvfl.runs.found_words import CANNOT_BE_TOLD
 
+MOST_DOUBTS = 3  # columns named in one sentence
 TESTS = {
     ROWS: "rows held out at random",
     CONTEXTS: "contexts left out in turn",
     SITES: "sites left out in turn",
     HELD_OUT: "contexts held out",
 }
-SHORT = {
+SHORT: dict[Reason, str] = {
     "changes between contexts": "changes its meaning between contexts",
     "changes a little": "changes a little between contexts",
     "part of a mixture": "part of a mixture that changes",
@@ -26,11 +29,28 @@ SHORT = {
     "habit": "identifies the site, and little else",
     "habit and value": "a value in it identifies the site",
     "may change": "may change its meaning; not certain",
-    "differs by site": "differs from site to site",
+    "differs by site": "differs from site to site: style or shortcut",
     "steady and strong": "strong, no change beyond chance",
     "steady": "no change beyond chance",
     "tells nothing": "does not predict the label by itself",
 }
+BY_TRAINING_ROWS = (
+    "(`recommended` makes the same test on the training rows of a run, which are fewer: it leaves the column out where "
+    "they show it too.)"
+)
+TELLS_APART = "a context in which a shortcut could change, such as another year or another device"
+STYLE = (
+    "That may be the sites' own style, which personal models (`perinvfl`, `recommended`) let each site weigh, or a "
+    "shortcut. "
+)
+STEADY_STYLE = (
+    f"{STYLE}It is steady between the contexts named here, which clears it only if a shortcut could change between "
+    f'them. What tells the two apart is {TELLS_APART}; to compare the sites instead, audit again with `--context ""`.'
+)
+SITES_STYLE = (
+    f"{STYLE}It is kept because the column is weak, or differs little more than others do. What tells the two apart is "
+    f"{TELLS_APART}."
+)
 # {name} is the column, {all} its strength in contexts (by site where there is one context), {sites} by site.
 WHY = {
     "changes between contexts": "{name} does not mean the same everywhere: {all}. {turned}",
@@ -42,11 +62,12 @@ WHY = {
     "may change": (
         "{name} may change its meaning: {all}. By itself that would be rare, but among {columns} columns it is not. "
         "More rows or another context would show it; until then compare a model with and without it in a context held "
-        "out. (`recommended` leaves it out.)"
+        "out. " + BY_TRAINING_ROWS
     ),
     "part of a mixture": (
         "No single column accounts for the change, but a mixture of columns with a large part of {name} does. "
-        "`recommended` takes that mixture away and keeps the rest of the column."
+        "`recommended` looks at the training rows of a run alone; where they show it too, it takes that mixture away "
+        "and keeps the rest of the column."
     ),
     "nothing else is left": (
         "{name} changes its meaning ({all}), but without such columns a model would know nothing. Use it only where "
@@ -59,12 +80,9 @@ WHY = {
     "changes between sites, and needed": (
         "{name} does not mean the same at every site: {sites}. A model without it does worse at sites that it has not "
         "seen; but so it would with a shortcut that still holds at these. Let each site weigh it in a model of its own "
-        "(`perinvfl`, `ditto`), and do not trust it alone at a new site. (`recommended` leaves it out.)"
+        "(`perinvfl`, `ditto`), and do not trust it alone at a new site. " + BY_TRAINING_ROWS
     ),
-    "differs by site": (
-        "{name} means something else from site to site: {sites}. {steady}personal models (`perinvfl`, "
-        "`recommended`) let each site weigh it."
-    ),
+    "differs by site": "{name} means something else from site to site: {sites}. {style}",
     "steady and strong": (
         "{name} is strong and does not change beyond chance ({all}). Whether it is a cause or a shortcut that is "
         "equally strong everywhere cannot be seen in these data. A context in which it breaks would show it, or your "
@@ -76,7 +94,7 @@ WHY = {
 WHAT_ADVICE_MEANS = {
     "drop": "Leave the column out of the model (data.ignore, or --ignore).",
     "discount": "Keep the column, but not as it is: the reasons below say what to change.",
-    "keep": "Nothing speaks against the column in these data.",
+    "keep": "Nothing that the advice rests on speaks against the column; where there is a doubt, the reasons say so.",
 }
 
 
@@ -84,10 +102,64 @@ def headline(audit: Audit) -> str:
     """What to do, in one sentence."""
     drop, discount = ([column.name for column in audit.advised(advice)] for advice in ("drop", "discount"))
     if not drop and not discount:
-        return "Nothing is recommended to be dropped: no column changes its meaning beyond chance."
+        return _nothing(audit)
     parts = ([f"Drop {with_and(drop)}"] if drop else []) + ([f"discount {with_and(discount)}"] if discount else [])
     sentence = "; ".join(parts)
     return f"{sentence[0].upper()}{sentence[1:]}. Keep the other {counted(len(audit.advised('keep')), 'column')}."
+
+
+def _nothing(audit: Audit) -> str:
+    differing = _differing(audit)
+    if differing:
+        verb = "differs" if len(differing) == 1 else "differ"
+        why = f"{with_and(differing, most=3)} {verb} from site to site, by the sites' own style or by a shortcut"
+        return f"Nothing is recommended to be dropped, but {why}."
+    where = " in the rows that the advice rests on" if doubt(audit) else ""
+    return f"Nothing is recommended to be dropped: no column changes its meaning beyond chance{where}."
+
+
+def doubt(audit: Audit) -> str:
+    """What the rows held out say against the advice, and what to do about it; empty where they agree."""
+    against = [column for column in audit.columns if column.objection is not None]
+    if not against:
+        return ""
+    against.sort(key=lambda column: -column.objection.gain if column.objection else 0.0)
+    said = [_objection(column.name, column.objection) for column in against[:MOST_DOUBTS] if column.objection]
+    more = f"; and {counted(len(against) - MOST_DOUBTS, 'column')} more" if len(against) > MOST_DOUBTS else ""
+    held = with_and([context.name for context in audit.contexts if context.held_out], most=4)
+    misleading = [c.name for c in against[:MOST_DOUBTS] if c.objection and c.objection.change is not None]
+    ignore = " ".join(f"--ignore {_quoted(name)}" for name in misleading)
+    leave = f", or leave {with_and(misleading)} out (`{ignore}`)" if misleading else ""
+    return (
+        f"The rows held out ({held}) speak against this: {'; '.join(said)}{more}. They were not used for the advice. "
+        f"To let them count, audit again without `--held-out`{leave}; then test the choice "
+        "on other rows, because these have led to it."
+    )
+
+
+def _objection(name: str, objection: Objection) -> str:
+    if objection.change is not None:
+        return f"a model without {name} does better there ({in_points(objection.change)})"
+    return f"{name} does not mean there what it means elsewhere ({relations(objection.apart)})"
+
+
+def _quoted(name: str) -> str:
+    return name if name.isidentifier() else f'"{name}"'
+
+
+def is_calm(audit: Audit) -> bool:
+    """Nothing is to be done, and nothing is in doubt."""
+    treated = audit.advised("drop") + audit.advised("discount")
+    return not treated and not _differing(audit) and not doubt(audit)
+
+
+def is_explained(column: ColumnAudit) -> bool:
+    """Whether its reason is said in full view: of what is to be kept without doubt it is said on demand."""
+    return column.verdict.advice != "keep" or column.doubtful or column.verdict.reason == "steady and strong"
+
+
+def _differing(audit: Audit) -> list[str]:
+    return [column.name for column in audit.columns if column.verdict.reason == "differs by site"]
 
 
 def effect(audit: Audit) -> list[str]:
@@ -112,15 +184,15 @@ def why(audit: Audit, column: ColumnAudit) -> str:
     meaning, reason = column.meaning, column.verdict.reason
     if column.habit is not None and reason in ("habit", "habit and value"):
         return _habit(audit, column, column.habit)
-    steady = "It is steady between contexts, so this is the style of a site: "
+    contexts = meaning.contexts if column.objection is None else _trained(meaning.contexts)
     text = WHY[reason].format(
         name=column.name,
-        all=relations(meaning.contexts) or relations(meaning.sites, "at"),
+        all=relations(contexts) or relations(meaning.sites, "at"),
         sites=relations(meaning.sites, "at"),
         left=100 * weakest(meaning.contexts),
         turned=_turned(meaning.contexts),
         columns=len(audit.columns),
-        steady=steady if meaning.contexts else "Too weak to mislead a model much; ",
+        style=STEADY_STYLE if len(_trained(meaning.contexts)) > 1 else SITES_STYLE,
     )
     if column.habit is not None:
         text += f" Besides, {_shares(column.habit)}."
@@ -129,6 +201,24 @@ def why(audit: Audit, column: ColumnAudit) -> str:
         change = in_points(column.changes[better[0]])
         text += f" A model without it does better on {TESTS[better[0]]} ({change}), which may be an accident of so few."
     return text
+
+
+def held_out_reason(column: ColumnAudit) -> str:
+    """What the rows held out say against keeping a column."""
+    objection = column.objection
+    if objection is None:
+        return ""
+    parts = []
+    if objection.change is not None:
+        change = in_points(objection.change)
+        parts.append(f"a model without {column.name} does better there ({change})")
+    if objection.apart:
+        turned = any((relation.strength or 0.0) * objection.usual < 0 for relation in objection.apart)
+        what = "its relation to the label is reversed there" if turned else "its strength lies outside of all others"
+        known = relations(_trained(column.meaning.contexts))
+        parts.append(f"{what} ({relations(objection.apart)}; {known})")
+    luck = "" if objection.certain else f" Among {objection.columns} columns that may be chance."
+    return f"The rows held out speak against it, which did not count for the advice: {', and '.join(parts)}.{luck}"
 
 
 def price(column: ColumnAudit) -> str:
@@ -157,8 +247,17 @@ def limits(audit: Audit) -> list[str]:
         )
     if len([c for c in audit.contexts if not c.held_out]) < 2:
         lines.append(
-            "Each site has one context here, so what differs between sites may be their style or a shortcut; a "
-            "context, such as the year or the device (--context), would tell the two apart."
+            "Each site has one context here, so what differs between sites may be their style or a shortcut. "
+            f"{TELLS_APART[0].upper()}{TELLS_APART[1:]} (`--context`), would tell the two apart; one that has nothing "
+            "to do with the shortcut, such as a ward, would hide it, because sites are then no longer compared."
+        )
+    elif differing := _differing(audit):
+        verb = "differs" if len(differing) == 1 else "differ"
+        lines.append(
+            f"Where contexts are named, only changes between them ({audit.context}) count against a column. "
+            f"{with_and(differing)} {verb} from site to site all the same: by the sites' own style, or as a shortcut "
+            f"that does not change between these contexts. What tells the two apart is {TELLS_APART}; to compare the "
+            'sites instead, audit again with `--context ""`.'
         )
     if audit.task == "regression":
         lines.append("A point is one percent of the label's variance in training; + is a smaller error.")
@@ -176,70 +275,17 @@ def limits(audit: Audit) -> list[str]:
     return lines
 
 
-def experiment(audit: Audit) -> str:
-    """What to write into an experiment file."""
-    drop = ", ".join(f'"{column.name}"' for column in audit.advised("drop"))
-    held = ", ".join(f'"{context.name}"' for context in audit.contexts if context.held_out)
-    lines = ["[data]", 'benchmark = "file"', f'path = "{audit.file}"', f'label = "{audit.label}"']
-    lines += [f'client = "{audit.client}"', f'context = "{audit.context}"']
-    lines += [f"test_contexts = [{held}]"] if held else []
-    lines += [f"ignore = [{drop}]"] if drop else []
-    return "\n".join(lines)
-
-
 def short(column: ColumnAudit) -> str:
     """The reason in a few words."""
+    reason = SHORT[column.verdict.reason]
     if column.habit is not None and column.verdict.reason == "habit and value":
-        return (
-            "its gaps identify the site"
-            if column.habit.value is None
-            else f"its {column.habit.value:g} identifies the site"
-        )
-    return SHORT[column.verdict.reason]
+        sign = "gaps identify" if column.habit.value is None else f"{column.habit.value:g} identifies"
+        reason = f"its {sign} the site"
+    return reason if column.objection is None else f"{reason}; held-out rows speak against it"
 
 
-def relations(found: Sequence[Relation], at: str = "in") -> str:
-    """
-    >>> relations([Relation("2021", 40, 1.5), Relation("2022", 40, -0.25, held_out=True), Relation("2023", 3, None)])
-    '+1.50 in 2021, −0.25 in 2022 (held out)'
-    """
-    known = [(r, signed(r.strength, "+.2f")) for r in found if r.strength is not None]
-    return ", ".join(f"{number} {at} {r.where}{' (held out)' if r.held_out else ''}" for r, number in known)
-
-
-def strength_words(audit: Audit) -> str:
-    """What the numbers of `relations` are."""
-    if audit.task == "regression":
-        return "by how many of its standard deviations a column moves when the label moves by one of its own"
-    which = f'rows with {audit.label} = "{audit.classes[-1]}"' if len(audit.classes) == 2 else "rows of a class"
-    return f"how far the mean of {which} lies above that of the others, in standard deviations of the column"
-
-
-def score(audit: Audit, value: float) -> str:
-    """A score as people say it."""
-    if audit.task == "regression":
-        return f"a squared error of {-100 * value:.1f} % of the label's variance in training"
-    return f"an accuracy of {100 * value:.1f} %"
-
-
-def in_points(change: Change, sign: bool = True) -> str:
-    """
-    >>> in_points(Change(0.02, 0.001, 0.039))
-    '+2.0 points, 95 % interval +0.1 to +3.9'
-    """
-    form = "+.1f" if sign else ".1f"
-    low, high = (change.low, change.high) if sign else (-change.high, -change.low)
-    mean = change.mean if sign else -change.mean
-    numbers = [signed(100 * value + 0.0, form) for value in (mean, low, high)]
-    return f"{numbers[0]} points, 95 % interval {numbers[1]} to {numbers[2]}"
-
-
-def signed(value: float, form: str = "+.1f") -> str:
-    """
-    >>> signed(-2.04), signed(0.5)
-    ('−2.0', '+0.5')
-    """
-    return format(value, form).replace("-", "−")
+def _trained(found: Sequence[Relation]) -> list[Relation]:
+    return [relation for relation in found if not relation.held_out]
 
 
 def _turned(found: Sequence[Relation]) -> str:

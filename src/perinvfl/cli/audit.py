@@ -71,6 +71,8 @@ def _show(found: "Audit") -> None:
     told = f"{found.file}: {counted(found.rows, 'row')}, {counted(len(found.sites), 'site')}{contexts}"
     console.print(told)
     console.print(words.headline(found), style="bold")
+    if words.doubt(found):
+        console.print(words.doubt(found), style="bold yellow", soft_wrap=True)
     shown = RichTable(title="Without the column, change in points (95 % interval)", title_justify="left", expand=False)
     shown.add_column("column")
     shown.add_column("advice")
@@ -81,14 +83,15 @@ def _show(found: "Audit") -> None:
     for column in found.columns[:MOST_SHOWN]:
         advice, reason = column.verdict.advice, words.short(column)
         changes = [_points(column.changes.get(test)) for test in found.tests]
-        shown.add_row(column.name, Text(advice, style=colours[advice]), reason, *changes)
+        colour = "yellow" if column.doubtful else colours[advice]
+        shown.add_row(column.name, Text(advice, style=colour), reason, *changes)
     console.print(shown)
     if len(found.columns) > MOST_SHOWN:
         console.print(f"... and {len(found.columns) - MOST_SHOWN} more columns, on the page.")
     for column in found.columns:
-        if column.verdict.advice != "keep" or column.verdict.reason == "steady and strong":
-            told = f"{column.verdict.advice}: {words.why(found, column)} {words.price(column)}".strip()
-            console.print(told, soft_wrap=True)
+        if words.is_explained(column):
+            reasons = [words.why(found, column), words.held_out_reason(column), words.price(column)]
+            console.print(f"{column.verdict.advice}: {' '.join(filter(None, reasons))}", soft_wrap=True)
     for line in words.effect(found):
         console.print(line, soft_wrap=True)
     for line in words.limits(found):
@@ -96,7 +99,7 @@ def _show(found: "Audit") -> None:
 
 
 def _points(change: "Change | None") -> str:
-    from perinvfl.audit.words import signed
+    from perinvfl.audit.numbers import signed
 
     if change is None:
         return "not tried"

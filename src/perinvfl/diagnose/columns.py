@@ -29,6 +29,7 @@ class Samples:
     seen: bool  # a context of its training
     x: Tensor
     y: Tensor
+    familiar: bool = False  # not trained on, but from the contexts of its training
 
 
 @dataclass(frozen=True)

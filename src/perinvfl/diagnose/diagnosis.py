@@ -10,11 +10,15 @@ from torch import Tensor
 
 from perinvfl.core.naming import class_names, context_names
 from perinvfl.core.seeding import generator
+from perinvfl.data.benchmarks import heart_disease, plain_digits
 from perinvfl.data.federation import Split, Task
+from perinvfl.data.own.files import SAME
 from perinvfl.diagnose import measures, words
 from perinvfl.diagnose.columns import LEAST_SAMPLES, Column, Samples, look_at_columns, relations
 from perinvfl.learning import risks
 from perinvfl.runs.loaded import LoadedRun, open_run
+
+FAMILIAR = (SAME, heart_disease.OWN, plain_digits.OWN)  # tests on rows held out at random
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,7 @@ class Context:
     calibration: float
     overconfidence: float
     penalty: float  # IRMv1
+    familiar: bool = False  # rows that were not trained on, from the contexts of its training
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,8 @@ def samples_of(opened: LoadedRun, client: int, all_rows: bool = False) -> tuple[
         seen.append(Samples(names[k], True, x, y))
     taken = {part.context for part in seen}
     tests = [
-        _whole(f"{name} (test)" if name in taken else name, split, client) for name, split in federation.tests.items()
+        _whole(f"{name} (test)" if name in taken else name, split, client, name in taken or name in FAMILIAR)
+        for name, split in federation.tests.items()
     ]
     return [*seen, *(part for part in tests if len(part.y))], held_out
 
@@ -127,9 +133,9 @@ def _rows_of(split: Split, client: int, context: int) -> tuple[Tensor, Tensor]:
     return split.x[client][mask], split.y[client][mask]
 
 
-def _whole(name: str, split: Split, client: int) -> Samples:
+def _whole(name: str, split: Split, client: int, familiar: bool) -> Samples:
     real = split.context[client] >= 0
-    return Samples(name, False, split.x[client][real], split.y[client][real])
+    return Samples(name, False, split.x[client][real], split.y[client][real], familiar)
 
 
 def diagnose_client(opened: LoadedRun, client: int) -> ClientDiagnosis:
@@ -176,6 +182,7 @@ def _context(task: Task, part: Samples, logits: Tensor) -> Context:
         calibration=measures.calibration_error(task, logits, part.y),
         overconfidence=measures.overconfidence(task, logits, part.y),
         penalty=measures.penalty(task, logits, part.y),
+        familiar=part.familiar,
     )
 
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 from perinvfl.data.federation import Task
 
 if TYPE_CHECKING:
-    from perinvfl.diagnose.diagnosis import ClientDiagnosis, Hint, Shift
+    from perinvfl.diagnose.diagnosis import ClientDiagnosis, Context, Hint, Shift
 
 NEARLY_SAME = 1.25  # ratio of risks up to which contexts are called alike
+AT_RANDOM = "rows held out at random from its training contexts"
 
 
 def say(client: "ClientDiagnosis", task: Task) -> dict[str, str]:
@@ -39,8 +40,14 @@ def summarise(clients: "list[ClientDiagnosis]") -> list[str]:
     gaps = {client.client: client.gap for client in clients if client.gap is not None}
     if gaps:
         most = max(gaps, key=lambda name: gaps[name])
-        lines.append(f"The risk differs most between contexts at {most} (by {gaps[most]:.3f}).")
+        random = any(context.familiar for client in clients for context in client.contexts)
+        between = "contexts, rows held out at random included," if random else "contexts"
+        lines.append(f"The risk differs most between {between} at {most} (by {gaps[most]:.3f}).")
     return lines
+
+
+def _where(context: "Context") -> str:
+    return f"on {AT_RANDOM}" if context.familiar else f"in {context.name}"
 
 
 def _risk(client: "ClientDiagnosis", task: Task) -> str:
@@ -53,21 +60,25 @@ def _risk(client: "ClientDiagnosis", task: Task) -> str:
     ratio = worst.risk / best.risk if best.risk > 0 else float("inf")
     if ratio <= NEARLY_SAME:
         return f"Its risk is much the same everywhere, {best.risk:.3f} to {worst.risk:.3f}. {measured}"
-    held = "" if worst.seen else ", a context it never trained on"
+    held = "" if worst.seen or worst.familiar else ", a context it never trained on"
     return (
-        f"Its risk is {ratio:.1f} times as large in {worst.name}{held} ({worst.risk:.3f}, "
-        f"{_score(worst.score, task)}) as in {best.name} ({best.risk:.3f}, {_score(best.score, task)}). {measured}"
+        f"Its risk is {ratio:.1f} times as large {_where(worst)}{held} ({worst.risk:.3f}, "
+        f"{_score(worst.score, task)}) as {_where(best)} ({best.risk:.3f}, {_score(best.score, task)}). {measured}"
     )
 
 
 def _calibration(client: "ClientDiagnosis", task: Task) -> str:
     worst = max(client.contexts, key=lambda context: context.calibration)
     if task == "regression":
-        return f"In {worst.name} a factor on its predictions would help: the best one is {worst.calibration:.2f} off 1."
+        place = _where(worst)
+        return (
+            f"{place[0].upper()}{place[1:]} a factor on its predictions would help: the best one is "
+            f"{worst.calibration:.2f} off 1."
+        )
     way = "surer than it should be" if worst.overconfidence > 0 else "less sure than it could be"
     if worst.calibration < 0.05:
         return f"Its confidence can be trusted: off by at most {100 * worst.calibration:.0f} points (expected error)."
-    return f"Its confidence is off by {100 * worst.calibration:.0f} points in {worst.name}, where it is {way}."
+    return f"Its confidence is off by {100 * worst.calibration:.0f} points {_where(worst)}, where it is {way}."
 
 
 def _invariance(client: "ClientDiagnosis") -> str:
@@ -80,8 +91,11 @@ def _invariance(client: "ClientDiagnosis") -> str:
             f"Over its own training contexts the risk differs by {client.gap_seen:.3f}, "
             f"with an invariance penalty of {client.penalty:.4f} (0 is invariant)."
         )
-    if client.gap is not None and any(not context.seen for context in client.contexts):
-        sentence += f" With the test contexts it differs by {client.gap:.3f}."
+    shifted = any(not context.seen and not context.familiar for context in client.contexts)
+    random = any(context.familiar for context in client.contexts)
+    added = ["the test contexts"] * shifted + ["the rows held out at random"] * random
+    if client.gap is not None and added:
+        sentence += f" With {' and '.join(added)} it differs by {client.gap:.3f}."
     return sentence
 
 
@@ -100,9 +114,9 @@ def _shortcut(client: "ClientDiagnosis") -> str:
         return ""
     if not client.shortcuts:
         return "It relies on no column whose relation to the label differs from context to context."
-    sentences = []
+    sentences, where = [], {context.name: _where(context) for context in client.contexts}
     for column in client.shortcuts:
-        listed = ", ".join(f"{value:+.2f} in {context}" for context, value in column.relation.items())
+        listed = ", ".join(f"{value:+.2f} {where[context]}" for context, value in column.relation.items())
         label = f"class {column.of_class}" if column.of_class else "the label"
         sentences.append(
             f"It relies on {column.name} (of what is lost when columns are shuffled one by one, "
@@ -121,7 +135,7 @@ def _one_shift(shift: "Shift", task: Task) -> str:
         "spectrum": f"By {shift.assumed}",
         "columns": f"With {shift.assumed}",
     }[shift.way]
-    which = "now" if shift.way == "columns" else "in the worst context now"
+    which = "now" if shift.way == "columns" else "where it is worst now"
     return f"{begin}, it would reach {_score(shift.then, task)} instead of {_score(shift.now, task)} {which}."
 
 

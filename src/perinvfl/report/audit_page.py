@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 import perinvfl
-from perinvfl.audit import Audit, words
+from perinvfl.audit import Audit, numbers, words
+from perinvfl.audit.experiment import experiment
 from perinvfl.audit.meaning import Meaning, Relation
 from perinvfl.audit.without import Change
 from perinvfl.report.page import page_environment
@@ -43,6 +44,8 @@ def render_audit(audit: Audit) -> str:
     return template.render(
         audit=audit,
         words=words,
+        numbers=numbers,
+        experiment=experiment(audit),
         made=time.strftime("%Y-%m-%d"),
         version=perinvfl.__version__,
         style=here.joinpath("page.css").read_text(encoding="utf-8"),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perinvfl.core.image_grid import GRID, cell_name
-from perinvfl.core.naming import with_and
+from perinvfl.core.naming import listed, with_and
 
 CANNOT_BE_TOLD = (
     "A shortcut that is equally strong everywhere cannot be found in data. Add a context in which it breaks, or leave "
@@ -115,7 +115,7 @@ def _left_out(shortcut: dict[str, Any], features: Sequence[str], discounted: boo
     if shortcut["kept"]:
         found = f"Every column whose mean predicts the label changes its meaning between {between}: none was left out"
         return f"{found}." if discounted else f"{found}, and models will rely on them."
-    columns = [_name(place, features) for place in shortcut["left_out"]]
+    columns = _columns(shortcut["left_out"], features)
     if columns:
         verb, they = ("changes its meaning", "it is") if len(columns) == 1 else ("change their meaning", "they are")
         return f"{with_and(columns)} {verb} between {between} by more than chance: {they} left out."
@@ -124,9 +124,9 @@ def _left_out(shortcut: dict[str, Any], features: Sequence[str], discounted: boo
 
 def _style(style: dict[str, Any], features: Sequence[str]) -> str:
     """Of columns that differ between clients and stay."""
-    one = len(style["columns"]) == 1
+    named = _columns(style["columns"], features)
+    one, columns = len(named) == 1, with_and(named)
     verb, counts, it = ("differs", "counts as", "it is") if one else ("differ", "count as", "they are")
-    columns = with_and([_name(place, features) for place in style["columns"]])
     if style["compared"] == "contexts":
         return (
             f"{columns} {verb} between clients but not between contexts, and so {counts} their own style. If {it} a "
@@ -136,6 +136,38 @@ def _style(style: dict[str, Any], features: Sequence[str]) -> str:
         f"{columns} {verb} somewhat between clients, and {counts} their own style. If {it} a shortcut, leave out what "
         "models should not use (data.ignore), or name a context in which it shows."
     )
+
+
+def _columns(places: Sequence[int], features: Sequence[str]) -> list[str]:
+    """Each column of the file once, also where several inputs stand for it: its levels, or the sign that it is missing.
+
+    >>> features = ("age", "age missing", "form=A", "form=B", "form=other", "ward=1", "ward=2", "ward=3", "sbp missing")
+    >>> _columns([0, 1, 2, 3, 4, 5, 7], features)
+    ['age', 'form', 'ward (1, 3)']
+    >>> _columns([1, 5, 9], features)
+    ['age missing', 'ward=1', 'column 10']
+    """
+    owners = [_owner(feature, set(features)) for feature in features]
+    parts: dict[str, list[str]] = {}
+    for name in (_name(place, features) for place in places):
+        parts.setdefault(_owner(name, set(features)), []).append(name)
+    return [_column(owner, names, owners.count(owner)) for owner, names in parts.items()]
+
+
+def _column(owner: str, names: list[str], inputs: int) -> str:
+    """names: of its inputs, those that are meant."""
+    if owner in names or len(names) == inputs > 1:
+        return owner
+    return f"{owner} ({listed((name[len(owner) + 1 :] for name in names), most=4)})" if len(names) > 1 else names[0]
+
+
+def _owner(feature: str, features: set[str]) -> str:
+    """The column that an input stands for, by the names that encoded columns get."""
+    column = feature.removesuffix(" missing")
+    if column != feature and (column in features or any(name.startswith(f"{column}=") for name in features)):
+        return column
+    column = feature.partition("=")[0]
+    return feature if not column or column in features else column
 
 
 def _mixtures(shortcut: dict[str, Any], features: Sequence[str]) -> str:

@@ -4,10 +4,10 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
-from perinvfl.core.naming import client_names, plural, thing_of
+from perinvfl.core.naming import client_names, plural, thing_of, without_folder
 from perinvfl.errors import UserError
 from perinvfl.plots.figure_data import CONSTANT, SHORTCUTS, TITLES, is_number, is_search, styles_of
 from perinvfl.report.advice import verdict
@@ -182,7 +182,7 @@ def _section(runs: list[Run], views: dict[str, tuple[str, dict[str, Taken]]]) ->
             for rule, (words, methods) in views.items()
         ],
         "environments": _distinct([run.start["environment"] for run in runs]),
-        "data": _data_settings(start["asked"]["data"]),
+        "data": without_folder(start["asked"]["data"]),
         "notes": notes_on(as_counted),
     }
 
@@ -227,11 +227,6 @@ def _is_own(start: Event) -> bool:
     """Data of one's own: in a file, in memory or at sites."""
     data = start["asked"]["data"]
     return "checksum" in data or data["benchmark"] == "sites"
-
-
-def _data_settings(asked: dict[str, Any]) -> dict[str, Any]:
-    """Of a file its name alone: where it lies on somebody's machine is nobody else's business."""
-    return asked | {"path": PurePath(asked["path"]).name} if asked.get("path") else asked
 
 
 def own_words(start: Event) -> dict[str, str]:

@@ -190,8 +190,9 @@ def test_other_tasks_and_one_context(settings: dict[str, object], browser: Brows
         assert "on rows held out at random" in first_line(page) and "95 % interval" in first_line(page)
         assert "Decide by a context that was held out" in first_line(page)
         assert page.locator(".verdict.mixed").count() == 1, "rows held out at random are no test of anything new"
-        ends = [float(line.get_attribute("x2") or 0) for line in page.locator("#spectrum line.whisker").all()]
-        assert ends and ends.count(max(ends)) == 1, "an interval is not cut off where the chart ends"
+        for mark in ("whisker", "constant"):
+            ends = [float(line.get_attribute("x2") or 0) for line in page.locator(f"#spectrum line.{mark}").all()]
+            assert ends and ends.count(max(ends)) == 1, f"a {mark} is not cut off where the chart ends"
         text = page.locator("main").inner_text()
         assert ("R²" in text) == (settings["classes"] == 1) and ("AUROC" in text) == (settings["classes"] == 3)
         assert page.locator("figure.square").count() == 0, "calibration is drawn for two classes"

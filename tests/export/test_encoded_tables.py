@@ -131,3 +131,18 @@ def test_the_record_and_the_card_say_what_was_encoded(run: Path, tmp_path: Path)
     assert "A missing value is NaN" in card and "was missing in `chol`, `unit`" in card
     assert "`unit` is a category: 0 = north, 1 = south; any other number: other." in card
     assert "`cp` is a category: 1, 2, 3; any other" in card
+
+
+def test_the_card_tells_no_folder_and_a_constant_for_every_test(run: Path, tmp_path: Path) -> None:
+    assert call(["export", str(run), "--client", "h1", "-o", str(tmp_path / "m.pt2")]) == 0
+    card = (tmp_path / "m.pt2.md").read_text()
+    assert "| data.path | `t.csv` |" in card and str(run.parents[2]) not in card
+    opened = open_run(run)
+    client, validation = opened.clients.index("h1"), opened.federation.validation
+    assert validation is not None
+    labels = {name: part.y[client][part.context[client] >= 0]
+              for name, part in (("train", opened.federation.train), ("validation", validation))}  # fmt: skip
+    constant = 100 * float((labels["validation"] == labels["train"].mode().values).float().mean())
+    model = 100 * opened.run.evaluations[-1]["personal"]["validation"][client]
+    said = "validation: rows like those trained on, held out"
+    assert f"| {said} | {model:.2f} | {constant:.2f} |" in card

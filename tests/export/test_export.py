@@ -83,7 +83,7 @@ def test_the_card_says_what_the_model_is(run: Path, tmp_path: Path) -> None:
         "240 samples",
     ):
         assert word in card
-    assert f"| night | {100 * recorded(run, 'night', 3):.4g} |" in card
+    assert f"| night | {100 * recorded(run, 'night', 3):.2f} |" in card
     assert "last round" in card and "algorithm.pull" in card and "## Limits" in card
 
 

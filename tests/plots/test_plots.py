@@ -93,6 +93,15 @@ def test_every_kind_makes_three_files(kind: str, finished: Path, tmp_path: Path)
     check_files(tmp_path, f"tiny-{kind}", ["PerInvFL", "FedAvg", "random"])
 
 
+def test_names_of_methods_are_drawn_in_full(finished: Path, tmp_path: Path) -> None:
+    first, *others = find_runs(finished)
+    long = "Recommended, wwwwwwwww"  # of wide letters
+    drawn = charts.make_charts([relabelled(first, "Recommended"), relabelled(others[-1], long)], "clients")
+    files.write_chart(drawn["clients"], tmp_path / "wide")
+    written = list(ElementTree.fromstring((tmp_path / "wide.svg").read_text()).itertext())
+    assert {"Recommended", long} <= set(written), written
+
+
 def test_a_packed_search_shows_the_effect_of_its_settings(searched: Path) -> None:
     assert call(["plot", str(searched)]) == 0  # all that fits: sensitivity
     figures = searched.parent / "figures"

@@ -71,14 +71,22 @@ def test_which_model_to_use_and_what_was_found(browser: Browser, good: Path) -> 
         said = "Recommended does better than a constant answer: in year 2023, it has an accuracy of 7"
         assert first_line(page).startswith(said)
         text = page.locator("main").inner_text()
-        assert (
-            "Of these models, use Recommended. FedAvg is no better than a constant answer here: do not use it." in text
-        )
+        assert "Of these models, use Recommended. It is best here, with an accuracy of 7" in text
+        assert "and no other model lies within its 95 % interval" in text
+        assert "FedAvg is no better than a constant answer here: do not use it." in text
+        assert page.locator(".verdict.fine").count() == 1, "there is a test on a year that was held out"
+        assert "A constant answer gives every row of a hospital the label that is most common in its" in text
         assert "scanner changes its meaning between contexts (year)" in text
         assert "5 sites (hospital), 1400 rows to train on." in text
         sites = page.get_by_role("region", name="Sites", exact=True)
-        assert sites.locator("thead th").all_inner_texts()[3:] == ["ill = no", "ill = yes"]
-        shares = sites.locator("tbody tr").first.locator("td").all_inner_texts()[2:]
+        heads = ["Rows tested on, year 2023", "Rows tested on, held out at random", "ill = no", "ill = yes"]
+        assert sites.locator("thead th").all_inner_texts()[2:] == heads
+        cells = sites.locator("tbody tr").first.locator("td").all_inner_texts()
+        page.evaluate("document.querySelectorAll('details').forEach((e) => e.open = true)")
+        for case, tested in (("year 2023", cells[1]), ("Rows held out at random", cells[2])):
+            by_site = page.get_by_role("region", name=f"By site, {case}").locator("tbody tr").first
+            assert by_site.locator("td").first.inner_text() == tested
+        shares = cells[3:]
         assert sum(int(share.split(" ")[0]) for share in shares) == pytest.approx(100, abs=1)
 
 
@@ -111,7 +119,9 @@ def test_scores_confusion_and_calibration_are_those_of_the_run(browser: Browser,
         assert f"predicted {100 * bins[0]['predicted']:.0f} %" in told
 
 
-def test_contexts_are_bars_at_each_site_in_the_words_of_the_data(browser: Browser, good: Path) -> None:
+def test_contexts_are_bars_at_each_site_in_the_words_of_the_data(
+    browser: Browser, good: Path, made_sites: Path
+) -> None:
     with opened(browser, good) as page:
         assert page.locator("#h-spectrum").inner_text() == "Accuracy by hospital"
         assert page.locator("#spectrum rect.bar").count() == 2 * 2 * 6  # methods, tests; all and five hospitals
@@ -124,6 +134,7 @@ def test_contexts_are_bars_at_each_site_in_the_words_of_the_data(browser: Browse
         assert re.match(r"FedAvg, 2023, all \(mean\): \d+\.\d\d %", page.locator("#spectrum-readout").inner_text())
         page.evaluate("document.querySelectorAll('details').forEach((e) => e.open = true)")
         text = page.locator("body").inner_text()
+        assert made_sites.name in text and str(made_sites) not in text, "where a file lies is nobody's business"
         assert "p = " not in text and "spectrum" not in text.lower()
         assert page.locator("#numbers thead th").all_inner_texts() == ["Method", "2023", "same contexts"]
 
@@ -176,7 +187,12 @@ def test_other_tasks_and_one_context(settings: dict[str, object], browser: Brows
     table = planted_csv(tmp_path / "t.csv", 0, **settings)
     page_of = reported(tmp_path, table, RECOMMENDED, context="", data='ignore = ["year"]')
     with opened(browser, page_of) as page:
-        assert "on rows held out at random" in first_line(page)
+        assert "on rows held out at random" in first_line(page) and "95 % interval" in first_line(page)
+        assert "Decide by a context that was held out" in first_line(page)
+        assert page.locator(".verdict.mixed").count() == 1, "rows held out at random are no test of anything new"
+        for mark in ("whisker", "constant"):
+            ends = [float(line.get_attribute("x2") or 0) for line in page.locator(f"#spectrum line.{mark}").all()]
+            assert ends and ends.count(max(ends)) == 1, f"a {mark} is not cut off where the chart ends"
         text = page.locator("main").inner_text()
         assert ("R²" in text) == (settings["classes"] == 1) and ("AUROC" in text) == (settings["classes"] == 3)
         assert page.locator("figure.square").count() == 0, "calibration is drawn for two classes"

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import PureWindowsPath  # which reads the paths of other systems, too
 from typing import Any
 
 from perinvfl.errors import UserError
@@ -105,6 +106,16 @@ def listed(names: Iterable[str], most: int = 6) -> str:
     names = list(names)
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def without_folder(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of data for other people's eyes: of a file its name, and not where it lies on somebody's machine.
+
+    >>> without_folder({"path": "/home/ann/past.csv"}), without_folder({"path": r"C:\\ann\\past.csv"})
+    ({'path': 'past.csv'}, {'path': 'past.csv'})
+    """
+    path = settings.get("path")
+    return settings | {"path": PureWindowsPath(path).name} if path else settings
 
 
 def with_and(names: Iterable[str], most: int | None = None) -> str:

@@ -3,10 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from perinvfl.core.naming import class_names
+from perinvfl.core.naming import class_names, without_folder
+from perinvfl.data.constant import constant_scores
+from perinvfl.data.federation import Federation
 from perinvfl.export.module import Description
 from perinvfl.runs.found_words import Names, found_in_words
 from perinvfl.runs.loaded import LoadedRun
+from perinvfl.runs.predictions import VALIDATION
 
 MEASURE = {"binary": "accuracy, %", "multiclass": "accuracy, %", "regression": "mean squared error"}
 
@@ -126,24 +129,38 @@ def _training_data(opened: LoadedRun, client: int) -> list[str]:
 def _accuracy(opened: LoadedRun, description: Description, client: int) -> list[str]:
     kind = "personal" if description.personal else "global"
     measured = opened.run.evaluations[-1][kind]
-    constant = opened.run.notes.get("constant", {})
-    factor = 1.0 if opened.federation.task == "regression" else 100.0
+    constant = {**_constant_in_validation(opened.federation), **opened.run.notes.get("constant", {})}
+    regression = opened.federation.task == "regression"
     lines = ["", "| test context | this model | a constant answer |", "|---|---|---|"]
     for case, values in measured.items():
         levels = constant.get(case, [None] * len(values))
-        lines.append(f"| {case} | {_scaled(values[client], factor)} | {_scaled(levels[client], factor)} |")
+        title = f"{case}: rows like those trained on, held out" if case == VALIDATION else case
+        lines.append(f"| {title} | {_shown(values[client], regression)} | {_shown(levels[client], regression)} |")
     return lines
 
 
-def _scaled(value: float | None, factor: float) -> str:
-    """Empty where the client has no sample of a context."""
-    return "" if value is None else f"{factor * value:.4g}"
+def _constant_in_validation(federation: Federation) -> dict[str, list[float | None]]:
+    if federation.validation is None:
+        return {}
+    return constant_scores(federation.task, federation.train, {VALIDATION: federation.validation})
+
+
+def _shown(value: float | None, regression: bool) -> str:
+    """Empty where the client has no sample of a context.
+
+    >>> _shown(0.7, regression=False), _shown(0.31, regression=True), _shown(None, regression=True)
+    ('70.00', '0.3100', '')
+    """
+    if value is None:
+        return ""
+    return f"{value:#.4g}" if regression else f"{100 * value:.2f}"
 
 
 def _settings(asked: dict[str, Any]) -> list[str]:
     lines = ["", "| setting | value |", "|---|---|"]
+    shown = {**asked, "data": without_folder(asked.get("data", {}))}
     for part in ("algorithm", "training", "model", "contexts", "data"):
-        lines += [f"| {part}.{key} | `{value}` |" for key, value in asked.get(part, {}).items()]
+        lines += [f"| {part}.{key} | `{value}` |" for key, value in shown.get(part, {}).items()]
     return lines
 
 

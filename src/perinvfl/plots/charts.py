@@ -30,6 +30,7 @@ from perinvfl.results.search_records import SearchRecords
 from perinvfl.runs.records import Run
 
 PANEL = 23  # letters that fit over a panel
+LONGEST = 300  # pixels of the name of a method; what is longer ends in an ellipsis
 
 
 def make_charts(runs: Sequence[Run], kind: str) -> dict[str, alt.TopLevelMixin]:
@@ -128,7 +129,7 @@ def clients_chart(figure: FigureData) -> alt.TopLevelMixin:
     title = f"{figure.title}: {figure.measure} of each client on shifted data"
     subtitle = [f"Percent, {figure.when}, mean over {figure.shifted}. Dotted: a constant answer"]
     label_width = min(210, 7 * max(map(len, figure.methods)))
-    names = alt.Axis(labelLimit=label_width + 10, ticks=False, domain=False)
+    names = alt.Axis(labelLimit=LONGEST, ticks=False, domain=False)  # letters differ in width, so more than is expected
     y = alt.Y("method:N", sort=figure.methods, title=None, axis=names)
     base = alt.Chart().encode(y=y, color=parts.method_colour(figure, legend=False), tooltip=parts.tooltip("client:N"))
     percent: dict[str, Any] = {

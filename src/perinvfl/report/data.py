@@ -7,12 +7,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from perinvfl.core.naming import client_names, plural, thing_of
+from perinvfl.core.naming import client_names, plural, thing_of, without_folder
 from perinvfl.errors import UserError
 from perinvfl.plots.figure_data import CONSTANT, SHORTCUTS, TITLES, is_number, is_search, styles_of
-from perinvfl.report.notes import notes_on
-from perinvfl.report.spans import accuracy_spans
-from perinvfl.report.summary import summarise, verdict
+from perinvfl.report.advice import verdict
+from perinvfl.report.notes import LAST_ROUND, RULE_WORDS, notes_on
+from perinvfl.report.spans import score_spans
+from perinvfl.report.summary import summarise
 from perinvfl.results.finished import check_has_records
 from perinvfl.results.folds import join_folds
 from perinvfl.results.paper import CASES, TABLES, as_published
@@ -24,30 +25,6 @@ from perinvfl.runs.catalogue import read_catalogue
 from perinvfl.runs.picking import EVERY, Pick
 from perinvfl.runs.records import CHECKPOINT, Event, Run, evaluations_at, find_runs, is_run, read_run
 
-LAST_ROUND = (
-    "Nothing was selected: every number is that of the last round, with the settings of the experiment file. "
-    "If those settings or the number of rounds were chosen by looking at test results, the numbers are optimistic."
-)
-RULE_WORDS = {
-    "source": (
-        "For each method, the setting and the round with the best accuracy on held-out data of the clients' own "
-        "training contexts. Anyone can follow this rule: it looks at no test context."
-    ),
-    "leave-one-client-out": (
-        "For each method, the setting and the round that do best at a client left out of training, averaged over "
-        "leaving each client out in turn. It looks at no test context."
-    ),
-    "worst-inferred-context": (
-        "For each method, the setting and the round that do best on held-out data of the clients' own training "
-        "contexts, judged by the worse of two parts: what a reference model gets right and what it gets wrong. It "
-        "looks at no test context."
-    ),
-    "oracle": (
-        "For each method, the setting with the best worst-case accuracy over the shifted test contexts themselves, "
-        "each run stopped at its best round. Nobody could know this beforehand: read it as an upper bound on what "
-        "tuning can achieve."
-    ),
-}
 Begin = Callable[[str, int, int], None]
 MOST_CLIENT_CURVES = 12  # clients that get learning curves of their own
 
@@ -205,7 +182,7 @@ def _section(runs: list[Run], views: dict[str, tuple[str, dict[str, Taken]]]) ->
             for rule, (words, methods) in views.items()
         ],
         "environments": _distinct([run.start["environment"] for run in runs]),
-        "data": start["asked"]["data"],
+        "data": without_folder(start["asked"]["data"]),
         "notes": notes_on(as_counted),
     }
 
@@ -225,7 +202,7 @@ def _method(label: str, taken: Taken, cases: list[str], style: tuple[str, str]) 
         "algorithm": algorithm,
         # It sees data from which the shortcut was taken by someone who knew it.
         "reference": any(asked["data"].get(key, False) for key in ("grayscale", "without_shortcut")),
-        "spans": accuracy_spans(taken.runs) if "checksum" in asked["data"] and not taken.rounds else {},
+        "spans": score_spans(taken.runs) if "checksum" in asked["data"] and not taken.rounds else {},
         "paper_name": known.paper if known else "",
         "colour": style[0],
         "shape": style[1],

@@ -244,7 +244,8 @@
     };
     const at = (values, name, client) => (client < 0 ? mean(values.map((one) => one[name])) : values[client][name]);
     const numbers = here.cases.flatMap((c) => methods.flatMap((m) => [m.cases[c.name][0], ...m.clients.map((own) => own[c.name])]));
-    const high = here.unit === "%" ? 100 : Math.max(...known(numbers), ...known(here.cases.map((c) => here.constant.cases[c.name])), 1e-9) * 1.05;
+    const ends = methods.flatMap((m) => Object.values(m.spans).flatMap((span) => [span.mean, ...Object.values(span.clients)].map((both) => both[1])));
+    const high = here.unit === "%" ? 100 : Math.max(...known(numbers), ...known(ends), ...known(here.cases.flatMap((c) => [here.constant.cases, ...here.constant.clients].map((own) => own[c.name]))), 1e-9) * 1.05;
     const x = (value) => left + (Math.min(value, high) / high) * (width - left - right);
     const svg = drawn("svg", { "aria-hidden": "true" }), places = [], marks = [];
     const dim = (method) => (state.picked && state.picked !== method.name ? " dim" : "");

@@ -1,21 +1,19 @@
-"""The first page of a report on own data, for people who decide: whether to use these models, and which.
+"""The first page of a report on own data, for people who decide: what the data are, and how good a model is.
 
-What is here is plain values and sentences; `page.html.j2` lays them out.
+What is here is plain values and sentences; `summary.html.j2` lays them out.
 """
 
 import math
-import statistics
 from collections.abc import Sequence
 from typing import Any
 
 from perinvfl.core.naming import with_and
 from perinvfl.errors import UserError
+from perinvfl.report.advice import SAME, advise, recommendation
 from perinvfl.results.score_names import MEASURES, measures_for
-from perinvfl.runs.fit import fit_on_record
 from perinvfl.runs.found_words import Names, found_in_words
 from perinvfl.runs.records import Run
 
-SAME = "same contexts"  # the test on rows held out at random
 LEADING = ("accuracy", "auroc", "sensitivity", "specificity", "brier", "calibration-error", "r2", "mae")
 EXPLAINED = {
     "accuracy": "of 100 rows, how many get the right answer",
@@ -47,7 +45,8 @@ EXPLAINED_OF_SEVERAL = {
 def summarise(section: dict[str, Any], runs: dict[str, list[Run]]) -> dict[str, Any]:
     """Of a section of own data, from its numbers and from the predictions that its runs kept."""
     methods = [method for method in section["views"][0]["methods"] if not method["reference"]]
-    chosen = choose(section, methods)
+    advice = advise(section, methods)
+    chosen = advice.chosen
     scored, why_not = _scores(runs[chosen["name"]])
     words = section["words"]
     return {
@@ -55,7 +54,7 @@ def summarise(section: dict[str, Any], runs: dict[str, list[Run]]) -> dict[str, 
         "facts": _facts(section, next(iter(runs.values()))[0]),
         "sites": _sites(section, next(iter(runs.values()))[0], scored),
         "found": _found(runs, words),
-        "recommendation": _recommendation(section, methods, chosen),
+        "recommendation": recommendation(section, methods, advice),
         "threshold": _threshold(scored, words) if scored and section["classes"] else "",
         "cases": [_case(name, scored, section) for name in _cases(section, scored)] if scored else [],
         "no_scores": why_not,
@@ -63,129 +62,17 @@ def summarise(section: dict[str, Any], runs: dict[str, list[Run]]) -> dict[str, 
     }
 
 
-def verdict(section: dict[str, Any], runs: dict[str, list[Run]]) -> dict[str, str] | None:
-    """Whether these models are of use at all, as the first line of the page; None where there is nothing to warn of."""
-    methods = [method for method in section["views"][0]["methods"] if not method["reference"]]
-    if not methods:
-        return None
-    constant = average(section, section["constant"]["cases"])
-    fits = [fit_on_record(run) for method in methods for run in runs.get(method["name"], [])]
-    where = _where(section)
-    if not any(_better(section, average(section, method["cases"]), constant) for method in methods):
-        return {
-            "kind": "bad",
-            "text": f"Do not use these models: {where}, none of them does better than a constant answer, which looks "
-            f"at nothing ({_number(section, constant)}).",
-        }
-    if fits and all(fit is not None and not fit.better for fit in fits):
-        text = "Do not use these models: they learned nothing, not even on the rows they were trained on."
-        return {"kind": "bad", "text": text}
-    if not section["own"]:
-        return None
-    chosen = choose(section, methods)
-    value, span = average(section, chosen["cases"]), _span(section, chosen)
-    shown = f"{_number(section, value)}{_between(section, span)}; a constant answer has {_number(section, constant)}"
-    if span is not None and constant is not None and span[0] <= constant:
-        return {
-            "kind": "mixed",
-            "text": f"With so few rows it is not certain that these models do better than a constant answer: {where}, "
-            f"{chosen['name']} has {shown}.",
-        }
-    return {"kind": "fine", "text": f"{chosen['name']} does better than a constant answer: {where}, it has {shown}."}
-
-
-def choose(section: dict[str, Any], methods: list[dict[str, Any]]) -> dict[str, Any]:
-    """The best on average over the test contexts; `recommended` where rows cannot tell it from the best."""
-    ranked = sorted(methods, key=lambda m: average(section, m["cases"]) or 0.0, reverse=section["larger_is_better"])
-    best = ranked[0]
-    span = _span(section, best)
-    for method in ranked:
-        value = average(section, method["cases"])
-        if method["algorithm"] == "recommended" and span and value is not None and span[0] <= value <= span[1]:
-            return method
-    return best
-
-
-def average(section: dict[str, Any], cases: dict[str, Any]) -> float | None:
-    values = [cases[name][0] if isinstance(cases[name], list) else cases[name] for name in section["spectrum"]]
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known else None
-
-
-def _better(section: dict[str, Any], a: float | None, b: float | None) -> bool:
-    return a is not None and (b is None or (a > b if section["larger_is_better"] else a < b))
-
-
-def _span(section: dict[str, Any], method: dict[str, Any]) -> tuple[float, float] | None:
-    """The interval of the average, of one test context; of several, the mean of their ends."""
-    spans = [method["spans"][name]["mean"] for name in section["spectrum"] if name in method["spans"]]
-    known = [span for span in spans if span[0] is not None]
-    if not known or len(known) < len(section["spectrum"]):
-        return None
-    return statistics.fmean(span[0] for span in known), statistics.fmean(span[1] for span in known)
-
-
-def _number(section: dict[str, Any], value: float | None) -> str:
-    if value is None:
-        return "nothing to compare with"
-    return f"an accuracy of {value:.1f} %" if section["unit"] else f"a mean squared error of {value:.3g}"
-
-
-def _between(section: dict[str, Any], span: tuple[float, float] | None) -> str:
-    return f" (95 % interval {span[0]:.1f} to {span[1]:.1f})" if span and section["unit"] else ""
-
-
-def _where(section: dict[str, Any]) -> str:
-    names, word = section["spectrum"], section["words"]["context"]
-    if names == [SAME]:
-        return "on rows held out at random"
-    several = "on average over " if len(names) > 1 else "in "
-    return f"{several}{word} {with_and(names, 6)}"
-
-
-def _recommendation(section: dict[str, Any], methods: list[dict[str, Any]], chosen: dict[str, Any]) -> str:
-    """One recommendation, with what speaks against taking it for more than it is."""
-    constant = average(section, section["constant"]["cases"])
-    value = average(section, chosen["cases"])
-    if not _better(section, value, constant):
-        return (
-            "Use none of these models. Audit the table (`perinvfl audit`) for columns that change their meaning, and "
-            "try `recommended`, more rounds, or more rows."
-        )
-    text = f"Of these models, use {chosen['name']}. "
-    others = [m for m in methods if m is not chosen]
-    span = _span(section, chosen)
-    alike = [
-        m["name"]
-        for m in others
-        if span and (v := average(section, m["cases"])) is not None and span[0] <= v <= span[1]
-    ]
-    if alike:
-        text += f"{with_and(alike, 6)} may be as good: with so few rows the difference may be chance. "
-    worse = [m["name"] for m in others if not _better(section, average(section, m["cases"]), constant)]
-    if worse:
-        verb, them = ("is", "it") if len(worse) == 1 else ("are", "them")
-        text += f"{with_and(worse, 6)} {verb} no better than a constant answer here: do not use {them}. "
-    if len(others) > 0:
-        text += f"{chosen['name']} was chosen by looking at these tests, so expect a little less elsewhere. "
-    return text + "Before a model is used on people, test it on new rows of each site."
-
-
 def _facts(section: dict[str, Any], run: Run) -> list[str]:
     words, sizes = section["words"], section["sizes"]
-    tested = ", ".join(section["spectrum"])
     counted = f", {sum(sizes)} rows to train on" if sizes else ""  # a server is not told them
     facts = [f"{len(section['clients'])} sites ({words['client']}){counted}."]
-    kind = "held out at random" if tested == SAME else f"of {words['context']} {tested}"
-    facts.append(f"Tested on rows {kind}, on which no model was trained." if tested else "")
+    names = [case["name"] for case in section["cases"]]
+    new = [name for name in names if name != SAME]
+    tests = [f"rows of {words['context']} {with_and(new, 6)}"] if new else []
+    tests += ["rows held out at random"] if SAME in names else []
+    facts.append(f"Tested on {' and on '.join(tests)}; no model was trained on them." if tests else "")
     known = run.notes.get("encoding", {})
-    missing = known.get("missing", {})
-    if missing:
-        cells = ", ".join(f"{name} {count}" for name, count in missing.items())
-        facts.append(
-            "Missing values were filled with the median of the training rows, and a further column says where: "
-            f"{cells}."
-        )
+    facts += _gaps(known, sum(sizes))
     if known.get("levels"):
         levels = ", ".join(f"{name} ({len(of)} levels)" for name, of in known["levels"].items())
         facts.append(f"Categories: {levels}.")
@@ -201,15 +88,36 @@ def _facts(section: dict[str, Any], run: Run) -> list[str]:
     return [fact for fact in facts if fact]
 
 
+def _gaps(known: dict[str, Any], trained: int) -> list[str]:
+    """What was done with missing values, of numbers and of categories.
+
+    >>> _gaps({"rows": 9, "missing": {"age": 2, "ward": 1}, "levels": {"ward": ["a", "b"]}}, trained=5)[1]
+    'A missing category counts as a level of its own: ward in 1 of all 9 rows, tests included.'
+    """
+    missing, levels, rows = known.get("missing", {}), known.get("levels", {}), known.get("rows", 0)
+    # Sites count the rows that they train on.
+    among = f"of all {rows} rows, tests included" if 0 < trained < rows else f"of the {rows} training rows"
+
+    def counted(names: list[str]) -> str:
+        return f"{with_and([f'{name} in {missing[name]}' for name in names], 12)} {among}."
+
+    numbers = [name for name in missing if name not in levels]
+    categories = [name for name in missing if name in levels]
+    filled = "Missing numbers were filled with the median of the training rows, and a further column says where"
+    facts = [f"{filled}: {counted(numbers)}"] if numbers else []
+    return facts + ([f"A missing category counts as a level of its own: {counted(categories)}"] if categories else [])
+
+
 def _sites(section: dict[str, Any], run: Run, scored: dict[str, Any] | None) -> dict[str, Any]:
-    """Rows by site, and how common each class is there."""
+    """Rows by site, those tested on by test, and how common each class is there."""
+    tests = _cases(section, scored) if scored else []
     labels = run.notes.get("labels")  # counts of classes in training, by client; of a number, its mean
     rows = []
     for place, name in enumerate(section["clients"]):
-        tested = ""
+        tested = []
         if scored:
-            there = [case["clients"].get(name, {"samples": 0}) for case in scored["cases"].values()]
-            tested = str(sum(found["samples"] for found in there))
+            there = [scored["cases"][case]["clients"] for case in tests]
+            tested = [found[name]["samples"] if name in found else 0 for found in there]
         shares = []
         if labels and section["classes"]:
             total = max(sum(labels[place]), 1)
@@ -217,7 +125,9 @@ def _sites(section: dict[str, Any], run: Run, scored: dict[str, Any] | None) -> 
         size = section["sizes"][place] if place < len(section["sizes"]) else ""
         rows.append({"name": name, "trained": size, "tested": tested, "shares": shares})
     heads = [f"{section['words']['label']} = {name}" for name in section["classes"]] if labels else []
-    return {"heads": heads, "rows": rows}
+    titles = ["held out at random" if case == SAME else f"{section['words']['context']} {case}" for case in tests]
+    tested_on = [f"Rows tested on, {title}" for title in titles] if len(tests) > 1 else ["Rows tested on"] * len(tests)
+    return {"tests": tested_on, "heads": heads, "rows": rows}
 
 
 def _found(runs: dict[str, list[Run]], own: dict[str, str]) -> list[str]:

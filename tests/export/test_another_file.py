@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 from perinvfl.cli import call
@@ -66,6 +67,106 @@ def test_each_row_is_answered_by_the_model_of_its_own_client(
     bare = write(tmp_path / "bare.csv", rows, "ill", "age", "site")
     without = table(capsys, folder / "runs", "--on", bare, "--method", "Recommended")
     assert value(without, "Recommended", "bare") == value(found, "Recommended", "later")
+
+
+def test_numbers_are_read_as_predict_reads_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Codes and clients spelt 1.0, as after a gap, and one cell of text among the codes; the name of the file."""
+    numbers = {"north": "1", "south": "2", "west": "10"}
+    rows = [
+        row
+        | {
+            "site": numbers[row["site"]],
+            "form": "3" if row["form"] == "A" else "4",
+            "ill": str(int(row["ill"] == "yes")),
+        }
+        for row in rows_of(1)
+    ]
+    write(tmp_path / "past.csv", rows, *ALL)
+    asked = EXPERIMENT.replace("recommended", "ditto").replace("[model]", 'categories = ["form"]\n[model]')
+    (tmp_path / "own.toml").write_text(asked)
+    assert call(["run", str(tmp_path / "own.toml"), "--out", str(tmp_path / "runs")]) == 0
+    held_out = [row for row in rows if row["year"] == "2023"]
+    spelt = [{**row, **{name: f"{row[name]}.0" for name in ("site", "form", "ill")}} for row in held_out]
+    spelt[0]["form"] = "unknown"
+    before = value(table(capsys, tmp_path / "runs"), "Ditto", "2023")
+    for name in ("validation.csv", "2023.csv"):
+        later = write(tmp_path / name, spelt, *ALL)
+        found = table(capsys, tmp_path / "runs", "--on", later)
+        case = "validation.csv" if name == "validation.csv" else "2023"
+        assert value(found, "Ditto", case) == pytest.approx(before, abs=1.0)  # but for the cell that is text
+
+
+def test_arrays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    draw = numpy.random.default_rng(1)
+    x, client = draw.normal(size=(300, 4)), numpy.arange(300) % 3
+    numpy.savez(tmp_path / "a.npz", x=x, y=(x[:, 0] > 0).astype(int), client=client, context=client * 0)
+    data = '[data]\nbenchmark = "file"\npath = "a.npz"\n[training]\nrounds = 20\n'
+    (tmp_path / "a.toml").write_text(
+        data + '[model]\nhidden = []\n[[algorithm]]\nname = "fedavg"\nlearning_rate = 1.0\n'
+    )
+    assert call(["run", str(tmp_path / "a.toml"), "--out", str(tmp_path / "runs")]) == 0
+    new = draw.normal(size=(90, 4))
+    numpy.savez(tmp_path / "b.npz", x=new, y=(new[:, 0] > 0).astype(int), client=numpy.arange(90) % 3)
+    assert value(table(capsys, tmp_path / "runs", "--on", tmp_path / "b.npz"), "FedAvg", "b") > 85
+
+
+def test_only_a_new_client_and_no_shared_model(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    later = write(tmp_path / "later.csv", [row | {"site": "east"} for row in rows_of(2)[:60]], *ALL)
+    assert call(["table", str(folder / "runs"), "--on", str(later), "--method", "Alone"]) == 2
+    assert "holds no row of north, south, west, and no model is shared" in capsys.readouterr().err
+    for order in (["FedAvg", "Alone"], ["Alone", "FedAvg"]):  # the constant of all rows, whichever comes first
+        mixed = write(
+            tmp_path / "mixed.csv", [*rows_of(2)[:60], *(row | {"site": "east"} for row in rows_of(3)[:60])], *ALL
+        )
+        options = [word for name in order for word in ("--method", name)][:2]
+        alone = value(table(capsys, folder / "runs", "--on", mixed), "Constant", "mixed")
+        only = value(table(capsys, folder / "runs", "--on", mixed, *options), "Constant", "mixed")
+        assert (alone == only) == (order[0] == "FedAvg")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ("leave_one_context_out = true", "each fold has models of its own"),
+        ('client = ""\nignore = ["site"]\npartition = "even"\npartition_clients = 3', "made-up clients"),
+    ],
+)
+def test_runs_whose_clients_or_contexts_are_no_ones(
+    settings: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "past.csv", rows_of(1), *ALL)
+    asked = EXPERIMENT.replace("recommended", "fedavg").replace('test_contexts = ["2023"]\n', "")
+    asked = asked.replace('client = "site"\n', "") if "client" in settings else asked
+    (tmp_path / "own.toml").write_text(asked.replace("[model]", f"{settings}\n[model]"))
+    assert call(["run", str(tmp_path / "own.toml"), "--out", str(tmp_path / "runs")]) == 0
+    capsys.readouterr()
+    assert call(["table", str(tmp_path / "runs"), "--on", str(tmp_path / "past.csv")]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_runs_of_different_labels_are_no_table(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "past.csv", rows_of(1), *ALL)
+    for name, label in (("one", "ill"), ("two", "form")):
+        (tmp_path / f"{name}.toml").write_text(
+            EXPERIMENT.replace("recommended", "fedavg").replace('"ill"', f'"{label}"').replace('"own"', f'"{name}"')
+        )
+        assert call(["run", str(tmp_path / f"{name}.toml"), "--out", str(tmp_path / "runs")]) == 0
+    capsys.readouterr()
+    assert call(["table", str(tmp_path / "runs"), "--on", str(tmp_path / "past.csv")]) == 2
+    assert "different labels or clients (one and two)" in capsys.readouterr().err
+
+
+def test_scores_that_a_constant_does_not_have_leave_it_out(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    later = write(tmp_path / "later.csv", rows_of(2), *ALL)
+    for score, there in (("brier", False), ("sensitivity", False), ("balanced", True)):
+        found = table(capsys, folder / "runs", "--on", later, "--score", score)
+        assert any(row["method"] == "Constant" for row in found["rows"]) == there
 
 
 def test_its_own_test_rows_have_the_scores_on_record(

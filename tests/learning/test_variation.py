@@ -209,6 +209,12 @@ def test_what_differs_between_clients_alone_stays_and_is_named(seed: int) -> Non
     assert found_in(planted(seed, p_train=((0.8, 0.8),) * 5, rows=400)).style == ()
 
 
+def test_what_is_kept_since_nothing_else_is_left_is_called_no_style() -> None:
+    p_train = ((0.99, 0.9), (0.95, 0.8), (0.9, 0.7), (0.8, 0.6), (0.7, 0.5))
+    found = found_in(planted(informative=1, useless=0, strength=1e-6, personal=0.0, p_train=p_train, rows=600))
+    assert found.kept and found.style == ()
+
+
 def test_what_differs_between_clients_and_is_leaned_on_a_little_is_named() -> None:
     """Columns 0 and 2 weigh more at some clients: a style of the made-up data."""
     found = found_in(planted(1, shortcut="none", p_train=(0.8,) * 5, rows=400))

@@ -1,6 +1,7 @@
 """What the rows held out say against keeping a column. They do not lead to the advice, so that they can test it; but
 where they speak against it, this must be said."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perinvfl.audit.meaning import WIDTH, Meaning, Relation
@@ -12,7 +13,6 @@ from perinvfl.learning.slope_test import SMALLEST, chance
 @dataclass(frozen=True)
 class Objection:
     change: Change | None  # of a model without the column, where that does better on the rows held out
-    usual: float  # strength over the contexts of training
     apart: tuple[Relation, ...]  # contexts held out in which the strength lies outside of those in training
     columns: int  # that were looked at
 
@@ -35,24 +35,31 @@ def find_objection(meaning: Meaning, change: Change | None, columns: int) -> Obj
     A column that a model needs there as well may have another strength there, but not another sign.
     """
     better = change if change is not None and change.better else None
-    usual, apart = _outside(meaning, columns)
+    apart = _outside(meaning, columns)
     if change is not None and change.worse:
-        apart = tuple(relation for relation in apart if (relation.strength or 0.0) * usual < 0)
-    return Objection(better, usual, apart, columns) if better or apart else None
+        trained = [relation for relation in meaning.contexts if not relation.held_out]
+        apart = tuple(relation for relation in apart if is_reversed(relation, trained))
+    return Objection(better, apart, columns) if better or apart else None
 
 
-def _outside(meaning: Meaning, columns: int) -> tuple[float, tuple[Relation, ...]]:
-    """The usual strength, and contexts held out that lie beyond all others: not by chance, and enough to matter."""
+def is_reversed(held: Relation, trained: Sequence[Relation]) -> bool:
+    """Whether it has another sign than in every training context."""
+    known = [relation.strength for relation in trained if relation.strength is not None]
+    return bool(known) and all((held.strength or 0.0) * strength < 0 for strength in known)
+
+
+def _outside(meaning: Meaning, columns: int) -> tuple[Relation, ...]:
+    """Contexts held out that lie beyond all others: not by chance, and enough to matter."""
     known = [(r, r.strength) for r in meaning.contexts if r.strength is not None]
     seen = [(strength, r.error**-2) for r, strength in known if not r.held_out]
     held = [(r, strength) for r, strength in known if r.held_out]
     if not seen or not held:
-        return 0.0, ()
+        return ()
     weight = sum(w for _, w in seen)
     usual = sum(w * strength for strength, w in seen) / weight
     least, most = min(s for s, _ in seen) - SMALLEST, max(s for s, _ in seen) + SMALLEST
     tests = columns * len(held)
-    return usual, tuple(
+    return tuple(
         r
         for r, strength in held
         if not least <= strength <= most

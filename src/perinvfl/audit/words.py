@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from perinvfl.audit.audit import ALL_DROPPED, ALL_TREATED, Audit, ColumnAudit
 from perinvfl.audit.habits import Habit
-from perinvfl.audit.held_out import Objection
+from perinvfl.audit.held_out import Objection, is_reversed
 from perinvfl.audit.meaning import Relation
 from perinvfl.audit.numbers import in_points, relations, score
 from perinvfl.audit.verdicts import Reason, weakest
@@ -213,9 +213,10 @@ def held_out_reason(column: ColumnAudit) -> str:
         change = in_points(objection.change)
         parts.append(f"a model without {column.name} does better there ({change})")
     if objection.apart:
-        turned = any((relation.strength or 0.0) * objection.usual < 0 for relation in objection.apart)
+        trained = _trained(column.meaning.contexts)
+        turned = any(is_reversed(relation, trained) for relation in objection.apart)
         what = "its relation to the label is reversed there" if turned else "its strength lies outside of all others"
-        known = relations(_trained(column.meaning.contexts))
+        known = relations(trained)
         parts.append(f"{what} ({relations(objection.apart)}; {known})")
     luck = "" if objection.certain else f" Among {objection.columns} columns that may be chance."
     return f"The rows held out speak against it, which did not count for the advice: {', and '.join(parts)}.{luck}"

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from perinvfl.cli.options import NO_RULE, Method, Seed, pick_of
+from perinvfl.core.naming import shortened
 from perinvfl.core.saying import hand_over
 from perinvfl.errors import UserError
 from perinvfl.results.finished import published_names, read_finished
@@ -20,7 +21,7 @@ from perinvfl.results.score_names import measures_for
 from perinvfl.results.scores import has_groups
 from perinvfl.results.search_records import published_folders, read_published
 from perinvfl.results.selection import RULES, rule_named
-from perinvfl.results.table import Table, finished_runs, make_table
+from perinvfl.results.table import Table, finished_runs, left_out_notes, make_table
 from perinvfl.results.worlds import BOUND, WorldRecords, read_worlds, worlds_folder
 from perinvfl.results.worlds_table import as_json as worlds_json
 from perinvfl.results.worlds_table import full_text, summary_text
@@ -73,9 +74,9 @@ AskedScore = Annotated[
     ScoreName | None,
     typer.Option(
         "--score",
-        help="Score of each test case; by default accuracy (mean squared error of a regression), or balanced where "
-        "several tables are shown at once. Scores other than accuracy, and intervals, need runs that keep "
-        "predictions, or tests with groups.",
+        help="Score of each test case; by default accuracy (mean squared error of a regression, R² with --on), or "
+        "balanced where several tables are shown at once. Scores other than accuracy, and intervals, need runs that "
+        "keep predictions, or tests with groups.",
     ),
 ]
 On = Annotated[
@@ -192,13 +193,28 @@ def _show_search(ranking: Ranking, format: FileFormat | None) -> None:
         hand_over(render_text(ranking_text(ranking), format.value))
 
 
+def _check_same_data(runs: list[Run]) -> None:
+    """Another file is read as all of them were trained: they share a label and clients."""
+    keys = ("label", "client", "task", "classes", "exclude_clients")
+    asked = [{key: run.asked["data"].get(key) for key in keys} for run in runs]
+    odd = next((run for run, own in zip(runs, asked, strict=True) if own != asked[0]), None)
+    if odd is not None:
+        both = " and ".join(dict.fromkeys((runs[0].experiment, odd.experiment)))
+        raise UserError(f"The folder holds runs of different labels or clients ({both}); give one experiment's folder.")
+
+
 def _on_file(place: Path, file: Path, pick: Pick, score: str) -> Table:
     from perinvfl.export.another_file import answers_on
     from perinvfl.scoring.score_table import Answered, table_on_file
 
-    runs = finished_runs(pick.among(find_runs(place)))
+    found = pick.among(find_runs(place))
+    runs = [run for run in found if run.finished and run.broken is None] or finished_runs(found)
+    _check_same_data(runs)
     answered = [(run, answers_on(run, file)) for run in runs]
     first = answered[0][1]
+    if not any(len(labels) for _, answers in answered for labels in answers.found.labels[first.case]):
+        own = ", ".join(name for name in first.clients if name not in first.strangers)
+        raise UserError(f"{file} holds no row of {shortened(own)}, and no model is shared.")
     notes = [f"{first.rows} rows of {file.name}, each answered by the model of its own client."]
     if first.strangers:
         rows = ", ".join(f"{name} ({count} rows)" for name, count in first.strangers.items())
@@ -207,7 +223,7 @@ def _on_file(place: Path, file: Path, pick: Pick, score: str) -> Table:
         notes.append(f"Clients that took no part in training: {rows}. The shared model answers for them{without}.")
     asked = score or measures_for(runs[0].task)[0]
     of_runs = [Answered(run, answers.found, answers.clients) for run, answers in answered]
-    return table_on_file(of_runs, file.stem, asked, notes)
+    return table_on_file(of_runs, first.case, asked, [*notes, *left_out_notes(found)])
 
 
 def table_of(runs: list[Run], score: str) -> Table:

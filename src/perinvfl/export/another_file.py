@@ -8,11 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from perinvfl.data.encoding import unread
-from perinvfl.data.own.files import FileSettings, read_rows
-from perinvfl.data.own.fitted import recode
-from perinvfl.data.own.rows import Rows
 from perinvfl.errors import UserError
+from perinvfl.export.labelled import labelled_rows
 from perinvfl.export.module import describe
 from perinvfl.runs.loaded import LoadedRun, open_run
 from perinvfl.runs.predictions import CONSTANT, VALIDATION, Numbers, Predictions, read_predictions
@@ -20,82 +17,59 @@ from perinvfl.runs.records import Run
 
 
 class Answers(NamedTuple):
-    found: Predictions  # of the file, under its name; and of the samples that the run held out for validation
+    case: str  # what the file is called in `found`
+    found: Predictions  # of the file, and of the samples that the run held out for validation
     clients: list[str]  # whose rows these are: the run's own, then those that took no part
+    rows: int  # in the file
     strangers: dict[str, int]  # rows of clients that took no part: the shared model answers
-    rows: int
     unanswered: bool  # strangers' rows have no answer, since there is no shared model
 
 
 def answers_on(run: Run, path: Path) -> Answers:
     """Each row answered by the model of its own client."""
-    if run.asked["data"].get("benchmark") != "file":
+    data = run.asked["data"]
+    if data.get("benchmark") != "file":
         raise UserError(
             f'{run.folder} was not trained on a file of your own (data.benchmark = "file"), so its models cannot be '
             "asked about another one."
         )
+    if data.get("partition"):
+        raise UserError(f"{run.folder} was trained by made-up clients (data.partition): no row of a file is theirs.")
+    if data.get("leave_one_context_out"):
+        raise UserError(
+            f"{run.folder} leaves out one context after another, and each fold has models of its own; train without "
+            "data.leave_one_context_out to ask them about another file."
+        )
     opened = open_run(run.folder)
-    rows = _rows_like(opened, path)
-    strangers = [name for name in rows.clients if name not in opened.clients]
-    clients = [*opened.clients, *strangers]
-    x = recode(rows, opened.federation.schema.encodings) if opened.federation.schema.encodings else rows.x
+    federation = opened.federation
+    rows = labelled_rows(opened, path)
+    strangers = [name for name in dict.fromkeys(rows.client) if name not in opened.clients]
+    clients, unanswered = [*opened.clients, *strangers], opened.shared is None
     labels, outputs, constant = [], [], []
-    for client, name in enumerate(clients):
-        own = rows.client == rows.clients.index(name) if name in rows.clients else torch.zeros(len(rows.y)).bool()
+    for number, name in enumerate(clients):
         stranger = name in strangers
-        if stranger and opened.shared is None:
-            own = own & False
+        own = torch.tensor([client == name and not (stranger and unanswered) for client in rows.client])
         labels.append(_numbers(rows.y[own]))
-        if not bool(own.any()):
-            outputs.append(_numbers(rows.y[own]))
-            constant.append(_numbers(rows.y[own]))
-            continue
-        _, model = describe(opened, 0 if stranger else client, shared=stranger)
-        with torch.no_grad():
-            said = torch.cat([model.outputs(part) for part in x[own].float().split(4096)])
-        outputs.append(_numbers(said))
-        constant.append(_numbers(_constant(opened, None if stranger else client).expand(int(own.sum()), -1)))
-    case, federation = path.stem, opened.federation
+        outputs.append(_said(opened, None if stranger else number, rows.x[own]))
+        usual = _constant(opened, None if stranger else number)
+        constant.append(_numbers(usual.expand(int(own.sum()), -1)))
+    case = path.name if path.stem == VALIDATION else path.stem
     lead = "global" if opened.personal is None else "personal"
-    found = Predictions(
-        federation.task,
-        run.evaluations[-1]["round"],
-        federation.outputs,
-        {case: labels},
-        {lead: {case: outputs}, CONSTANT: {case: constant}},
-    )
-    counts = {name: int((rows.client == rows.clients.index(name)).sum()) for name in strangers}
-    return Answers(
-        _with_validation(found, run, lead, len(strangers)), clients, counts, len(rows.y), opened.shared is None
-    )
+    last = run.evaluations[-1]["round"]
+    of = {lead: {case: outputs}, CONSTANT: {case: constant}}
+    found = Predictions(federation.task, last, federation.outputs, {case: labels}, of)
+    counts = {name: rows.client.count(name) for name in strangers}
+    found = _with_validation(found, run, lead, len(strangers))
+    return Answers(case, found, clients, len(rows.y), counts, unanswered and bool(strangers))
 
 
-def _rows_like(opened: LoadedRun, path: Path) -> Rows:
-    """The rows of a file, read as those that the run was trained on; columns that nothing is seen of may be missing."""
-    settings, schema = opened.trial.data, opened.federation.schema
-    lens = opened.federation.lens
-    absent = unread(schema.encodings, [] if lens is None else lens.tolist())
-    there = [encoding for encoding in schema.encodings if encoding.name not in absent]
-    asked = dataclasses.replace(
-        _only_reading(settings, path),
-        features=tuple(encoding.name for encoding in there),
-        categories=tuple(encoding.name for encoding in there if encoding.category),
-        classes=schema.classes,
-        task=opened.federation.task,
-    )
-    rows = read_rows(asked)
-    if not absent:
-        return rows
-    nothing = torch.full((len(rows.y), len(absent)), torch.nan, dtype=rows.x.dtype)
-    levels = (*(rows.levels or ((),) * len(rows.features)), *((),) * len(absent))
-    features = (*rows.features, *sorted(absent))
-    return dataclasses.replace(rows, x=torch.cat([rows.x, nothing], 1), features=features, levels=levels)
-
-
-def _only_reading(settings: FileSettings, path: Path) -> FileSettings:
-    """Another file, no context asked for."""
-    kept = {name: getattr(settings, name) for name in ("label", "client", "missing", "image_size", "colour")}
-    return FileSettings(path=str(path), context="", **kept)
+def _said(opened: LoadedRun, client: int | None, x: Tensor) -> Numbers:
+    """What a client's model, or the shared one, puts out."""
+    if not len(x):
+        return array("f")
+    _, model = describe(opened, client or 0, shared=client is None)
+    with torch.no_grad():
+        return _numbers(torch.cat([model.outputs(part) for part in x.split(4096)]))
 
 
 def _constant(opened: LoadedRun, client: int | None) -> Tensor:

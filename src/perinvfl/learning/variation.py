@@ -85,7 +85,7 @@ def find_variation(sums: Params, images: bool, gaps: Mapping[int, int] = NO_GAPS
     """
     given, _ = unscaled(sums)
     found = _variation(given, images, gaps)
-    if images or found.directions:
+    if images or found.directions or found.kept:
         return found
     compared: Source = "contexts" if float(given["within_freedom"]) >= 1 else "clients"
     return dataclasses.replace(found, compared=compared, style=_style(given, found.columns, compared))

@@ -35,6 +35,7 @@ from perinvfl.scoring.run_scores import (
 from perinvfl.scoring.sample_scores import FEW, Sample
 
 SAME_FOR_EVERY_CONSTANT = ("balanced", "auroc", "average-precision")  # whichever class it names
+KNOWN_OF_A_CONSTANT = ("accuracy", *SAME_FOR_EVERY_CONSTANT, "r2", "mae")  # however sure it is
 UNDEFINED = "a class is missing there, or sites tell nothing of so few rows"
 AT_THRESHOLD = ("sensitivity", "specificity")
 
@@ -92,8 +93,12 @@ def table_on_file(answered: Sequence[Answered], case: str, score: str, further: 
         return scores_of_predictions(answers.found, answers.clients, classes, kind, [score])
 
     by_method = {label: [scored(run, "") for run in same] for label, same in by_setting(runs).items()}
-    constant = [scored(run, CONSTANT) for run in {run.seed: run for run in runs}.values()]
-    rows = [dataclasses.replace(_row("Constant", constant, (case,), measure), kind="reference", intervals={}, few=())]
+    rows = []
+    if score in KNOWN_OF_A_CONSTANT:
+        answers = {run.folder: sum(map(len, of_run[run.folder].found.labels[case])) for run in runs}
+        of_seeds = {run.seed: run for run in sorted(runs, key=lambda run: answers[run.folder])}  # that with most rows
+        row = _row("Constant", [scored(run, CONSTANT) for run in of_seeds.values()], (case,), measure)
+        rows.append(dataclasses.replace(row, kind="reference", intervals={}, few=()))
     rows += [_row(label, found, (case,), measure) for label, found in by_method.items()]
     rows = [row for row in rows if row.spectrum]
     if not rows:

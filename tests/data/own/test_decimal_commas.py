@@ -107,3 +107,8 @@ def test_a_site_reads_its_own_file_so(tmp_path: Path) -> None:
     points = tmp_path / "points.csv"
     points.write_text(path.read_text().replace("1.234,5", "1234,5").replace(",", ".").replace(";", ","))
     same(site_federation(settings, path, seed=0), site_federation(settings, points, seed=0))
+
+
+def test_a_declared_category_keeps_its_spelling(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.csv", ["1,1", "1,10", "2,3"])
+    assert read_rows(settings_for(path, categories=["a"])).levels[0] == ("1,1", "1,10", "2,3")

@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from perinvfl.data.own.notes import notes_on
+import pytest
+
+from perinvfl.data.own.notes import nearly_the_same, notes_on
 from tests.data.own.small_table import Row, rows_of, settings_for, write
 
 
@@ -39,3 +41,8 @@ def test_a_client_with_hardly_any_row_beside_a_namesake(tmp_path: Path) -> None:
             f'site: "{name}" has 1 row and "St. Marien" 59; if they are the same client' in note for note in found
         )
     assert notes(tmp_path, [["s3", *rows[0][1:]], *rows[1:]]) == []  # another number is another client
+
+
+@pytest.mark.parametrize(("one", "other"), [("A+", "A-"), ("<5", ">5"), ("+", "-"), ("", "x"), ("100 mg", "10 mg")])
+def test_signs_and_digits_make_another_name(one: str, other: str) -> None:
+    assert not nearly_the_same(one, other)

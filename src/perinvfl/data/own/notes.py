@@ -16,6 +16,7 @@ RARE = 100  # if this is one class in so many rows or fewer,
 OUTNUMBERED = 10  # or if another of nearly the same name has so many times as many rows
 MOST_COMPARED = 1000  # clients
 MOST_NAMED = 5  # of each kind
+SIGNS = "+-<>="  # that make another name
 
 
 def notes_on(settings: FileSettings) -> list[str]:
@@ -74,6 +75,8 @@ def nearly_the_same(name: str, other: str) -> bool:
     (True, True, False)
     """
     one, two = ("".join(filter(str.isalnum, text.casefold())) for text in (name, other))
+    if not one or not two or [sign for sign in name if sign in SIGNS] != [sign for sign in other if sign in SIGNS]:
+        return False
     if [letter for letter in one if letter.isdigit()] != [letter for letter in two if letter.isdigit()]:
         return False
     short = min(len(one), len(two)) < 3

@@ -37,7 +37,7 @@ class Cells(NamedTuple):
 
 
 def read_csv(path: Path, columns: Columns) -> Found:
-    cells = whole_table(path, names=(columns.client, columns.context))
+    cells = whole_table(path, names=(columns.client, columns.context, *columns.categories))
     return found_in(cells, column_roles(path, cells.header, columns))
 
 

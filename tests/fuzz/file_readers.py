@@ -19,7 +19,7 @@ from perinvfl.data.own.survey import survey
 from perinvfl.export.formats import read_model
 from perinvfl.export.inputs import read_input, usable_part
 from perinvfl.export.module import Description
-from perinvfl.export.predict import as_csv, predict
+from perinvfl.export.predict import Answers, as_csv, predict
 from perinvfl.flower.site_data import read_own_arrays
 from perinvfl.models.resnet import parameter_shapes, read_weights
 from perinvfl.runs.predictions import read_predictions
@@ -73,7 +73,7 @@ def _read_model(path: Path, how: Any) -> None:
     predictor = read_model(path)
     x = torch.zeros(2, *predictor.description.shape)
     found = predict(predictor, x.to(getattr(torch, predictor.description.dtype)))
-    as_csv(found, predictor.description, Inputs(x))
+    as_csv(Answers(found, predictor.description, Inputs(x)))
 
 
 def _read_album(path: Path, how: Any) -> None:

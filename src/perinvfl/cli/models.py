@@ -83,34 +83,40 @@ def predict(
         typer.Option("--build", help="For a model of your own: the code to run that builds it, as my_module:build."),
     ] = "",
     id: Annotated[str, typer.Option("--id", help="Column of the input that names the rows, kept in the output.")] = "",
+    client_column: Annotated[
+        str,
+        typer.Option(
+            "--client-column",
+            help="Column of the input that names each row's client: each row is predicted by its own client's model.",
+        ),
+    ] = "",
 ) -> None:
-    """Predict the samples of a file with an exported model, or with a client's model of a run."""
+    """Predict the samples of a file with an exported model, or with the models of a run."""
     from perinvfl.export.formats import Predictor, read_model
-    from perinvfl.export.inputs import read_input, usable_part
     from perinvfl.export.module import describe
-    from perinvfl.export.predict import as_csv, unusable_in_words, write_answers
-    from perinvfl.export.predict import predict as answer
+    from perinvfl.export.predict import answers_of, as_csv, unusable_in_words, write_answers
     from perinvfl.runs.loaded import open_run
 
-    if model.is_dir():
+    if not model.is_dir():
+        if client is not None or client_column or shared or method or seed:
+            named = "--client, --client-column, --global, --method and --seed"
+            raise UserError(f"{named} go with a folder of runs; {model} holds one model.")
+        made = answers_of(read_model(model, build), input, id)
+    elif client_column:
+        if client is not None or shared:
+            raise UserError("--client-column says whose model answers; leave --client and --global out.")
+        from perinvfl.export.by_client import answers_by_client
+
+        made = answers_by_client(open_run(model, pick_of(method, seed)), input, id, client_column)
+    else:
         opened = open_run(model, pick_of(method, seed))
-        predictor = Predictor(*describe(opened, _which(opened.clients, client, shared), shared))
-    else:
-        if client is not None or shared or method or seed:
-            raise UserError(
-                f"--client, --global, --method and --seed go with a folder of runs; {model} holds one model."
-            )
-        predictor = read_model(model, build)
-    inputs = read_input(input, predictor.description, id)
-    found = answer(predictor, usable_part(inputs, input))
+        made = answers_of(Predictor(*describe(opened, _which(opened.clients, client, shared), shared)), input, id)
     if out is None:
-        hand_over(as_csv(found, predictor.description, inputs), end="")
+        hand_over(as_csv(made), end="")
     else:
-        write_answers(found, predictor.description, out, inputs)
+        write_answers(made, out)
         say(out)
-    for note in inputs.notes:
-        say(note, stderr=True)
-    for line in unusable_in_words(inputs):
+    for line in (*made.inputs.notes, *made.notes, *unusable_in_words(made.inputs)):
         say(line, stderr=True)
 
 

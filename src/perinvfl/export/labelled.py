@@ -56,8 +56,8 @@ def _of_table(opened: LoadedRun, path: Path) -> Labelled:
     found = Found(
         kind=cells.kind,
         x=torch.zeros(len(cells.places), 1),
-        labels=labels if task == "regression" else _as_spelt(readers.names_of(labels), schema.classes),
-        client=_as_spelt(clients, opened.clients) if settings.client else opened.clients[:1] * len(cells.places),
+        labels=labels if task == "regression" else as_spelt(readers.names_of(labels), schema.classes),
+        client=as_spelt(clients, opened.clients) if settings.client else opened.clients[:1] * len(cells.places),
         context=[ALL] * len(cells.places),
         features=("x",),
         place=lambda row: cells.places[row],
@@ -68,7 +68,7 @@ def _of_table(opened: LoadedRun, path: Path) -> Labelled:
     return Labelled(inputs.x, rows.y, [rows.clients[number] for number in rows.client.tolist()])
 
 
-def _as_spelt(names: list[str], known: Sequence[str]) -> list[str]:
+def as_spelt(names: list[str], known: Sequence[str]) -> list[str]:
     """Numbers as the run spells them, where all that it knows are numbers: 1.0 may be its 1."""
     numbers = {number_of(name): name for name in known}
     if None in numbers:

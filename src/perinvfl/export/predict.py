@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,27 @@ from perinvfl.core.files import write_atomically
 from perinvfl.core.naming import class_names
 from perinvfl.data.own.inputs import Inputs
 from perinvfl.errors import UserError
-from perinvfl.export.formats import Predictor
+from perinvfl.export.inputs import read_input, usable_part
 from perinvfl.export.module import Description
+from perinvfl.export.predictor import Predictor
 
 WHY = "why there is no prediction"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What models say about the rows of a file."""
+
+    found: dict[str, Tensor]  # by name, of the rows that can be used
+    description: Description  # of one of the models
+    inputs: Inputs
+    notes: tuple[str, ...] = ()  # what a person should know of who answered
+
+
+def answers_of(predictor: Predictor, path: Path, id: str = "") -> Answers:
+    """One model about all rows."""
+    inputs = read_input(path, predictor.description, id)
+    return Answers(predict(predictor, usable_part(inputs, path)), predictor.description, inputs)
 
 
 def predict(predictor: Predictor, x: Tensor, chunk: int = 4096) -> dict[str, Tensor]:
@@ -23,19 +41,20 @@ def predict(predictor: Predictor, x: Tensor, chunk: int = 4096) -> dict[str, Ten
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
-def as_csv(found: dict[str, Tensor], description: Description, inputs: Inputs) -> str:
+def as_csv(answers: Answers) -> str:
     """One line per row of the input, which begins with its name where it has one; a row that could not be used has
     no prediction but says why."""
+    found, description, inputs = answers.found, answers.description, answers.inputs
     probability = found.get("probability")
     if probability is None:
-        head, answers = ["prediction"], [[f"{value:.7g}"] for value in found["prediction"].tolist()]
+        head, said = ["prediction"], [[f"{value:.7g}"] for value in found["prediction"].tolist()]
     else:
         names = class_names(description.classes, probability.shape[1])
         head = ["prediction", *(f"probability {name}" for name in names)]
         pairs = zip(found["prediction"].tolist(), probability.tolist(), strict=True)
-        answers = [[names[answer], *(f"{value:.6f}" for value in row)] for answer, row in pairs]
+        said = [[names[answer], *(f"{value:.6f}" for value in row)] for answer, row in pairs]
     rows = [[""] * len(head) for _ in range(len(inputs.x))]
-    for row, answer in zip(inputs.usable, answers, strict=True):
+    for row, answer in zip(inputs.usable, said, strict=True):
         rows[row] = answer
     if inputs.unusable:
         why = {row: str(fault) for row, fault in inputs.unusable}
@@ -48,7 +67,8 @@ def as_csv(found: dict[str, Tensor], description: Description, inputs: Inputs) -
     return buffer.getvalue()
 
 
-def write_answers(found: dict[str, Tensor], description: Description, path: Path, inputs: Inputs) -> None:
+def write_answers(answers: Answers, path: Path) -> None:
+    found, inputs = answers.found, answers.inputs
     if path.suffix == ".npz":
         import numpy
 
@@ -62,7 +82,7 @@ def write_answers(found: dict[str, Tensor], description: Description, path: Path
         numpy.savez(buffer, **arrays)
         write_atomically(path, buffer.getvalue())
     elif path.suffix == ".csv":
-        write_atomically(path, as_csv(found, description, inputs).encode())
+        write_atomically(path, as_csv(answers).encode())
     else:
         raise UserError(f"{path}: the name must end in .csv or .npz.")
 

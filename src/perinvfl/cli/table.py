@@ -205,6 +205,7 @@ def _check_same_data(runs: list[Run]) -> None:
 
 def _on_file(place: Path, file: Path, pick: Pick, score: str) -> Table:
     from perinvfl.export.another_file import answers_on
+    from perinvfl.export.by_client import strangers_in_words
     from perinvfl.scoring.score_table import Answered, table_on_file
 
     found = pick.among(find_runs(place))
@@ -215,12 +216,9 @@ def _on_file(place: Path, file: Path, pick: Pick, score: str) -> Table:
     if not any(len(labels) for _, answers in answered for labels in answers.found.labels[first.case]):
         own = ", ".join(name for name in first.clients if name not in first.strangers)
         raise UserError(f"{file} holds no row of {shortened(own)}, and no model is shared.")
+    alone = [*dict.fromkeys(run.label for run, answers in answered if answers.unanswered)]
     notes = [f"{first.rows} rows of {file.name}, each answered by the model of its own client."]
-    if first.strangers:
-        rows = ", ".join(f"{name} ({count} rows)" for name, count in first.strangers.items())
-        alone = dict.fromkeys(run.label for run, answers in answered if answers.unanswered)
-        without = f"; {', '.join(alone)} has none and is scored without these rows" if alone else ""
-        notes.append(f"Clients that took no part in training: {rows}. The shared model answers for them{without}.")
+    notes += strangers_in_words(first.strangers, alone)
     asked = score or measures_for(runs[0].task)[0]
     of_runs = [Answered(run, answers.found, answers.clients) for run, answers in answered]
     return table_on_file(of_runs, first.case, asked, [*notes, *left_out_notes(found)])

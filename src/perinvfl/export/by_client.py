@@ -1,6 +1,7 @@
 """Each row of a table predicted by the model of its own client."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -30,14 +31,22 @@ def answers_by_client(opened: LoadedRun, path: Path, id: str, column: str) -> An
         raise UserError(f'{path} has no column "{column}"{suggest(column, cells.header)}')
     clients = as_spelt(readers.names_of(cells.columns[column]), opened.clients)
     strangers = {name: clients.count(name) for name in dict.fromkeys(clients) if name not in opened.clients}
-    listed = ", ".join(f"{shortened(name)} ({count} rows)" for name, count in strangers.items())
-    notes = (f"Clients that took no part in training: {listed}. The shared model answers for them.",) if listed else ()
+    notes = strangers_in_words(strangers)
     if opened.shared is None:
         why = "its client took no part in training, and there is no shared model"
         gone = {row: Fault(cells.places[row], column, why) for row, name in enumerate(clients) if name in strangers}
         inputs, notes = dataclasses.replace(inputs, unusable=tuple(sorted((gone | dict(inputs.unusable)).items()))), ()
     usable_part(inputs, path)  # refuses a file without any
     return Answers(_by_client(opened, inputs, clients), described, inputs, notes)
+
+
+def strangers_in_words(strangers: dict[str, int], alone: Sequence[str] = ()) -> tuple[str, ...]:
+    """strangers: rows of clients that took no part in training. alone: methods without a shared model."""
+    if not strangers:
+        return ()
+    listed = ", ".join(f"{shortened(name)} ({count} rows)" for name, count in strangers.items())
+    without = f"; {', '.join(alone)} has none and is scored without these rows" if alone else ""
+    return (f"Clients that took no part in training: {listed}. The shared model answers for them{without}.",)
 
 
 def _by_client(opened: LoadedRun, inputs: Inputs, clients: list[str]) -> dict[str, Tensor]:

@@ -18,8 +18,6 @@ from perinvfl.export.inputs import read_input
 from perinvfl.export.module import describe
 from perinvfl.runs.loaded import LoadedRun
 
-ALL = "all"  # the client of data without a column for it
-
 
 class Labelled(NamedTuple):
     x: Tensor  # [n, ...] as a deployed model takes it
@@ -51,14 +49,14 @@ def _of_table(opened: LoadedRun, path: Path) -> Labelled:
     if inputs.unusable:
         raise BadData(str(path), [fault for _, fault in inputs.unusable])
     schema, task = opened.federation.schema, opened.federation.task
-    clients = readers.names_of(cells.columns[settings.client]) if settings.client else [ALL] * len(cells.places)
+    clients = readers.names_of(cells.columns[settings.client]) if settings.client else [readers.ALL] * len(cells.places)
     labels = cells.columns[settings.label]
     found = Found(
         kind=cells.kind,
         x=torch.zeros(len(cells.places), 1),
         labels=labels if task == "regression" else as_spelt(readers.names_of(labels), schema.classes),
         client=as_spelt(clients, opened.clients) if settings.client else opened.clients[:1] * len(cells.places),
-        context=[ALL] * len(cells.places),
+        context=[readers.ALL] * len(cells.places),
         features=("x",),
         place=lambda row: cells.places[row],
     )

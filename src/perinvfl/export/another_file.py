@@ -9,14 +9,16 @@ import torch
 from torch import Tensor
 
 from perinvfl.errors import UserError
-from perinvfl.export.labelled import labelled_rows
+from perinvfl.export.labelled import labelled_rows, rows_by_client
 from perinvfl.export.module import describe
 from perinvfl.runs.loaded import LoadedRun, open_run
 from perinvfl.runs.predictions import CONSTANT, VALIDATION, Numbers, Predictions, read_predictions
 from perinvfl.runs.records import Run
 
 
-class Answers(NamedTuple):
+class OnFile(NamedTuple):
+    """What a run's models say about a file."""
+
     case: str  # what the file is called in `found`
     found: Predictions  # of the file, and of the samples that the run held out for validation
     clients: list[str]  # whose rows these are: the run's own, then those that took no part
@@ -25,7 +27,7 @@ class Answers(NamedTuple):
     unanswered: bool  # strangers' rows have no answer, since there is no shared model
 
 
-def answers_on(run: Run, path: Path) -> Answers:
+def answers_on(run: Run, path: Path) -> OnFile:
     """Each row answered by the model of its own client."""
     data = run.asked["data"]
     if data.get("benchmark") != "file":
@@ -43,24 +45,24 @@ def answers_on(run: Run, path: Path) -> Answers:
     opened = open_run(run.folder)
     federation = opened.federation
     rows = labelled_rows(opened, path)
-    strangers = [name for name in dict.fromkeys(rows.client) if name not in opened.clients]
+    places = rows_by_client(rows.client)
+    strangers = {name: len(own) for name, own in places.items() if name not in opened.clients}
     clients, unanswered = [*opened.clients, *strangers], opened.shared is None
     labels, outputs, constant = [], [], []
     for number, name in enumerate(clients):
         stranger = name in strangers
-        own = torch.tensor([client == name and not (stranger and unanswered) for client in rows.client])
+        own = [] if stranger and unanswered else places.get(name, [])
         labels.append(_numbers(rows.y[own]))
         outputs.append(_said(opened, None if stranger else number, rows.x[own]))
         usual = _constant(opened, None if stranger else number)
-        constant.append(_numbers(usual.expand(int(own.sum()), -1)))
+        constant.append(_numbers(usual.expand(len(own), -1)))
     case = path.name if path.stem == VALIDATION else path.stem
     lead = "global" if opened.personal is None else "personal"
     last = run.evaluations[-1]["round"]
     of = {lead: {case: outputs}, CONSTANT: {case: constant}}
     found = Predictions(federation.task, last, federation.outputs, {case: labels}, of)
-    counts = {name: rows.client.count(name) for name in strangers}
     found = _with_validation(found, run, lead, len(strangers))
-    return Answers(case, found, clients, len(rows.y), counts, unanswered and bool(strangers))
+    return OnFile(case, found, clients, len(rows.y), strangers, unanswered and bool(strangers))
 
 
 def _said(opened: LoadedRun, client: int | None, x: Tensor) -> Numbers:

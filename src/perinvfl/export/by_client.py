@@ -14,7 +14,7 @@ from perinvfl.data.own.inputs import Inputs
 from perinvfl.data.own.rows import Fault
 from perinvfl.errors import UserError
 from perinvfl.export.inputs import read_input, usable_part
-from perinvfl.export.labelled import as_spelt
+from perinvfl.export.labelled import as_spelt, rows_by_client
 from perinvfl.export.module import describe
 from perinvfl.export.predict import Answers, predict
 from perinvfl.export.predictor import Predictor
@@ -30,7 +30,7 @@ def answers_by_client(opened: LoadedRun, path: Path, id: str, column: str) -> An
     if column not in cells.header:
         raise UserError(f'{path} has no column "{column}"{suggest(column, cells.header)}')
     clients = as_spelt(readers.names_of(cells.columns[column]), opened.clients)
-    strangers = {name: clients.count(name) for name in dict.fromkeys(clients) if name not in opened.clients}
+    strangers = {name: len(own) for name, own in rows_by_client(clients).items() if name not in opened.clients}
     notes = strangers_in_words(strangers)
     if opened.shared is None:
         why = "its client took no part in training, and there is no shared model"
@@ -52,13 +52,11 @@ def strangers_in_words(strangers: dict[str, int], alone: Sequence[str] = ()) -> 
 def _by_client(opened: LoadedRun, inputs: Inputs, clients: list[str]) -> dict[str, Tensor]:
     """Answers by name, in the order of the rows that can be used."""
     usable = inputs.usable
-    owners = [clients[row] for row in usable]
     parts: dict[str, list[Tensor]] = {}
     order: list[int] = []
-    for name in dict.fromkeys(owners):
+    for name, places in rows_by_client([clients[row] for row in usable]).items():
         known = name in opened.clients
         model = Predictor(*describe(opened, opened.clients.index(name) if known else 0, shared=not known))
-        places = [place for place, owner in enumerate(owners) if owner == name]
         for key, answers in predict(model, inputs.x[[usable[place] for place in places]]).items():
             parts.setdefault(key, []).append(answers)
         order += places

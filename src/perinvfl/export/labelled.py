@@ -66,6 +66,18 @@ def _of_table(opened: LoadedRun, path: Path) -> Labelled:
     return Labelled(inputs.x, rows.y, [rows.clients[number] for number in rows.client.tolist()])
 
 
+def rows_by_client(clients: Sequence[str]) -> dict[str, list[int]]:
+    """The rows of each client, in their order.
+
+    >>> rows_by_client(["north", "south", "north"])
+    {'north': [0, 2], 'south': [1]}
+    """
+    found: dict[str, list[int]] = {}
+    for row, name in enumerate(clients):
+        found.setdefault(name, []).append(row)
+    return found
+
+
 def as_spelt(names: list[str], known: Sequence[str]) -> list[str]:
     """Numbers as the run spells them, where all that it knows are numbers: 1.0 may be its 1."""
     numbers = {number_of(name): name for name in known}

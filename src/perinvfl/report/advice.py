@@ -16,7 +16,7 @@ from perinvfl.runs.records import Run
 Section = dict[str, Any]
 Method = dict[str, Any]
 
-SAME = "same contexts"  # the test on rows held out at random
+SAME = "same contexts"  # the test on rows held out at random, as `data.own.files` names it (which needs torch)
 HELD_OUT = ". Decide by a context that was held out, such as a later year."
 HOLD_OUT = (
     "Before you use it, hold out a context, such as a later year (`test_contexts`); where the table has no column for "

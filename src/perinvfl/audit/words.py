@@ -91,6 +91,12 @@ WHY = {
     "steady": "{name} predicts the label, with no change beyond chance: {all}.",
     "tells nothing": "By itself {name} does not predict the label beyond chance.",
 }
+# Where the rows held out speak against a column, which is said after it.
+WHY_WITH_OBJECTION: dict[Reason, str] = {
+    "steady and strong": "In training {name} is strong and does not change beyond chance ({all}).",
+    "steady": "In training {name} predicts the label, with no change beyond chance: {all}.",
+    "tells nothing": "In training {name} by itself does not predict the label beyond chance.",
+}
 WHAT_ADVICE_MEANS = {
     "drop": "Leave the column out of the model (data.ignore, or --ignore).",
     "discount": "Keep the column, but not as it is: the reasons below say what to change.",
@@ -185,7 +191,8 @@ def why(audit: Audit, column: ColumnAudit) -> str:
     if column.habit is not None and reason in ("habit", "habit and value"):
         return _habit(audit, column, column.habit)
     contexts = meaning.contexts if column.objection is None else _trained(meaning.contexts)
-    text = WHY[reason].format(
+    begin = WHY[reason] if column.objection is None else WHY_WITH_OBJECTION.get(reason, WHY[reason])
+    text = begin.format(
         name=column.name,
         all=relations(contexts) or relations(meaning.sites, "at"),
         sites=relations(meaning.sites, "at"),

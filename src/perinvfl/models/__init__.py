@@ -64,9 +64,11 @@ class ModelSettings:
         "small is 3x3 alone, which keeps what small images show",
     )
     convolution: Convolution = hyper(
-        "library",
-        "resnet18: how convolutions are computed; library, the default, by PyTorch's; products as matrix "
-        "products, which is faster for many clients at once and differs by rounding only",
+        "auto",
+        "resnet18: how convolutions are computed; auto, the default, by kernels of this project where a GPU has "
+        "Triton and products are in bfloat16 or TF32, elsewhere by PyTorch's; library always by PyTorch's; products "
+        "like auto, but elsewhere as matrix products, which are faster for many clients at once; they differ by "
+        "rounding only",
     )
     weights: str = hyper(
         "",

@@ -24,11 +24,12 @@ from perinvfl.core.plugins import in_words
 from perinvfl.core.tensor_files import load_tensors
 from perinvfl.core.tree import Params
 from perinvfl.errors import UserError
+from perinvfl.models import fused
 from perinvfl.models.base import Model, Precision, arithmetic
 
 Norm = Literal["group", "batch"]
 Stem = Literal["imagenet", "small"]
-Convolution = Literal["library", "products"]
+Convolution = Literal["auto", "library", "products"]
 
 BLOCKS = 2  # in each of the four layers
 GROUPS = 32  # most groups of a group norm (Wu & He, 2018)
@@ -41,7 +42,7 @@ def resnet18(
     norm: Norm = "group",
     width: int = 64,
     stem: Stem = "imagenet",
-    convolution: Convolution = "library",
+    convolution: Convolution = "auto",
     weights: str = "",
     precision: Precision = "float32",
 ) -> Model:
@@ -54,25 +55,29 @@ def resnet18(
         return {name: given.get(name, leaf) for name, leaf in _draw(shapes, generator).items()}
 
     def forward(params: Params, x: Tensor, measured: Params | None) -> Tensor:
-        def normalise(name: str, h: Tensor) -> Tensor:
+        def normalise(name: str, h: Tensor, relu: bool = True, around: Tensor | None = None) -> Tensor:
             if norm == "group":
-                return _group_norm(h, params[f"{name}.weight"], params[f"{name}.bias"])
-            return _batch_norm(name, h, params, measured)
+                return _group_norm(h, params[f"{name}.weight"], params[f"{name}.bias"], relu, around)
+            h = _batch_norm(name, h, params, measured)
+            return _add_and_cut(h, relu, around)
 
         def convolved(name: str, h: Tensor, stride: int) -> Tensor:
-            return convolve(h, params[f"{name}.weight"].to(dtype), stride)
+            weight = params[f"{name}.weight"]
+            if convolution != "library" and fused.convolves(h):
+                return _convolve_fused(h, weight, stride)
+            return convolve(h, weight.to(dtype), stride)
 
         def block(name: str, h: Tensor, stride: int) -> Tensor:
             around = h
             if f"{name}.downsample.0.weight" in params:
-                around = normalise(f"{name}.downsample.1", convolved(f"{name}.downsample.0", h, stride))
-            h = torch.relu(normalise(f"{name}.bn1", convolved(f"{name}.conv1", h, stride)))
-            return torch.relu(normalise(f"{name}.bn2", convolved(f"{name}.conv2", h, 1)) + around)
+                around = normalise(f"{name}.downsample.1", convolved(f"{name}.downsample.0", h, stride), relu=False)
+            h = normalise(f"{name}.bn1", convolved(f"{name}.conv1", h, stride))
+            return normalise(f"{name}.bn2", convolved(f"{name}.conv2", h, 1), around=around)
 
         h = channels_last(x, dtype)
-        h = torch.relu(normalise("bn1", convolved("conv1", h, 2 if stem == "imagenet" else 1)))
+        h = normalise("bn1", convolved("conv1", h, 2 if stem == "imagenet" else 1))
         if stem == "imagenet":
-            h = F.max_pool2d(h.permute(0, 3, 1, 2), 3, 2, 1).permute(0, 2, 3, 1)
+            h = _pool(h)
         for layer in range(1, 5):
             for number in range(BLOCKS):
                 h = block(f"layer{layer}.{number}", h, 2 if layer > 1 and number == 0 else 1)
@@ -189,6 +194,20 @@ class _SameSize(torch.autograd.Function):
         return of_h, of_weight.unflatten(1, (kernel, kernel, ins)).permute(0, 3, 1, 2)
 
 
+def _convolve_fused(h: Tensor, weight: Tensor, stride: int) -> Tensor:
+    """The same by one kernel. Of three colours it would have little to take at once: pieces of lines are laid out."""
+    kernel = weight.shape[-1]
+    reach = kernel // 2
+    if h.shape[-1] >= fused.FEWEST:
+        return fused.convolve(h, weight, (stride, stride), (reach, reach))
+    depth = max(4, 1 << (h.shape[-1] - 1).bit_length()) - h.shape[-1]
+    right = -kernel % 4  # so that pieces are as long as memory is best read
+    padded = F.pad(h, (0, depth, reach, reach + right, reach, reach))
+    pieces = padded.unfold(2, kernel + right, stride).transpose(3, 4).flatten(3)  # [B, H + 2 * reach, W', ...]
+    lines = F.pad(weight, (0, right, 0, 0, 0, depth)).permute(0, 3, 1, 2).flatten(1, 2)  # [O, ..., kernel]
+    return fused.convolve(pieces, lines[..., None], (stride, 1), (0, 0))
+
+
 def _patches(h: Tensor, kernel: int, stride: int) -> Tensor:
     """[B, H, W, C] -> [B, H', W', kernel * kernel * C], padded so that stride 1 keeps the size.
 
@@ -212,11 +231,26 @@ def _product(patches: Tensor, matrix: Tensor) -> Tensor:
     return (patches.flatten(0, 2) @ matrix.T).unflatten(0, patches.shape[:3])
 
 
-def _group_norm(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def _group_norm(h: Tensor, weight: Tensor, bias: Tensor, relu: bool = False, around: Tensor | None = None) -> Tensor:
     groups = math.gcd(GROUPS, max(1, h.shape[-1] // 2))  # at least two channels in each
+    if fused.normalises(h):
+        return fused.group_norm(h, weight, bias, groups, relu, around)
     lines = h.flatten(1, 2).transpose(1, 2).contiguous()  # [B, C, H * W]
     normal = F.group_norm(lines, groups, eps=EPSILON).transpose(1, 2).unflatten(1, h.shape[1:3])
-    return torch.addcmul(bias.to(h.dtype), normal, weight.to(h.dtype)).contiguous()  # channels last again
+    normal = torch.addcmul(bias.to(h.dtype), normal, weight.to(h.dtype)).contiguous()  # channels last again
+    return _add_and_cut(normal, relu, around)
+
+
+def _pool(h: Tensor) -> Tensor:
+    """The largest of each 3 x 3, stepping by 2."""
+    if fused.fits(h):
+        return fused.pool(h)
+    return F.max_pool2d(h.permute(0, 3, 1, 2), 3, 2, 1).permute(0, 2, 3, 1)
+
+
+def _add_and_cut(h: Tensor, relu: bool, around: Tensor | None) -> Tensor:
+    h = h if around is None else h + around
+    return torch.relu(h) if relu else h
 
 
 def _batch_norm(name: str, h: Tensor, params: Params, measured: Params | None) -> Tensor:

@@ -1,0 +1,396 @@
+"""Convolutions, group norms and pooling of many models at once, each as one kernel of a GPU.
+
+Under vmap a library's convolution becomes one with as many groups as there are models, patches of images take nine
+times the memory of the images, and a norm with what follows it goes over memory again and again. The kernels of
+`fused_kernels.py` do none of that. They need Triton: `kernels` says whether they can be used, and elsewhere the same is
+computed step by step.
+"""
+
+import functools
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from perinvfl.core.plugins import in_words
+
+FEWEST, MOST = 16, 1024  # channels that a norm takes, a power of two; a product takes 16 at least
+LARGEST = 2**31  # places in the images of a model that it can count
+PROGRAMS = 264  # that keep a GPU busy: two for each of its processors
+CAPABLE = (8, 0)  # of products in bfloat16 and TF32
+POOLED = 1024  # numbers that a program of pooling computes
+EPSILON = 1e-5
+Pair = tuple[int, int]
+
+
+class Window(NamedTuple):
+    """Of a convolution: its size, its steps, and how far it reaches beyond the image."""
+
+    tall: int
+    broad: int
+    step_y: int
+    step_x: int
+    pad_y: int
+    pad_x: int
+
+    def sizes(self) -> dict[str, int]:
+        return {name.upper(): size for name, size in self._asdict().items()}
+
+
+@functools.cache
+def kernels() -> ModuleType | None:
+    """The kernels, where they can be compiled."""
+    try:
+        from perinvfl.models import fused_kernels
+    except ImportError:
+        return None
+    if torch.cuda.get_device_capability() < CAPABLE:
+        return None
+    try:
+        # In a thread of its own: where a gradient is being taken, this one has no plain tensors to try it with.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(_try_out, fused_kernels).result()
+    except Exception as error:  # whatever stands in a compiler's way
+        warnings.warn(f"Triton cannot compile here ({in_words(error)}): kernels are not fused.", stacklevel=3)
+        return None
+    return fused_kernels
+
+
+def _try_out(module: ModuleType) -> None:
+    """Each kernel once, those of products in their largest size."""
+    h = torch.ones(1, 1, 192, 192, 128, device="cuda", dtype=torch.bfloat16)
+    ones = torch.ones(1, 128, device="cuda")
+    _launch_norm(module, h, ones, ones, h, 32, True, True)
+    matrix = _launch_lay_out(module, torch.ones(1, 128, 128, 3, 3, device="cuda"), h.dtype)
+    window = Window(3, 3, 1, 1, 1, 1)
+    _launch_convolution(module, h, matrix, torch.empty_like(h), window, back=False)
+    _launch_weigh(module, h, h, window)
+    torch.cuda.synchronize()
+
+
+def normalises(h: Tensor) -> bool:
+    """Whether there is a kernel that normalises images [B, H, W, C]."""
+    channels = h.shape[-1]
+    return FEWEST <= channels <= MOST and channels & (channels - 1) == 0 and fits(h)
+
+
+def convolves(h: Tensor) -> bool:
+    """Whether there is one for convolutions of such images; for products in full float32 there are no matrix units."""
+    return (h.dtype == torch.bfloat16 or torch.backends.cuda.matmul.allow_tf32) and fits(h)
+
+
+def fits(h: Tensor) -> bool:
+    """Whether kernels take such images: there are kernels, and places in an image's batch can be counted."""
+    return h.is_cuda and h.numel() < LARGEST and kernels() is not None
+
+
+def group_norm(
+    h: Tensor, weight: Tensor, bias: Tensor, groups: int, relu: bool = False, around: Tensor | None = None
+) -> Tensor:
+    """[B, H, W, C], normalised; `around` is added, then negative numbers become 0."""
+    out: Tensor = _Norm.apply(h, weight, bias, around, groups, relu)[0]
+    return out
+
+
+def convolve(h: Tensor, weight: Tensor, step: Pair, pad: Pair) -> Tensor:
+    """[B, H, W, C] -> [B, H', W', O] by weights [O, C, tall, broad]; down and across, a step and what is padded."""
+    out: Tensor = _Convolution.apply(h, weight, step, pad)[0]
+    return out
+
+
+def pool(h: Tensor) -> Tensor:
+    """[B, H, W, C] -> [B, H', W', C], the largest of each 3 x 3, stepping by 2, padded by 1."""
+    out: Tensor = _Pool.apply(h)[0]
+    return out
+
+
+# Differentiated, for one model ----------------------------------------------------------------------------------------
+
+
+class _Norm(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        h: Tensor, weight: Tensor, bias: Tensor, around: Tensor | None, groups: int, relu: bool
+    ) -> tuple[Tensor, ...]:
+        adds = around is not None
+        return _alone(_normalise, h, weight, bias, h if around is None else around, groups, relu, adds)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        h, weight, bias, around, groups, relu = inputs
+        ctx.settings = groups, relu, around is not None
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(h, weight, bias, *output)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        of_h, of_weight, of_bias, of_around = _alone(_normalise_back, slope, *ctx.saved_tensors, *ctx.settings)
+        return of_h, of_weight, of_bias, of_around if ctx.settings[-1] else None, None, None
+
+
+class _Convolution(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(h: Tensor, weight: Tensor, step: Pair, pad: Pair) -> tuple[Tensor, Tensor]:
+        matrix = _alone(_lay_out, weight, h.dtype)[0]
+        window = Window(weight.shape[-2], weight.shape[-1], *step, *pad)
+        return _alone(_convolve, h, matrix, window)[0], matrix
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        h, weight, step, pad = inputs
+        ctx.window = Window(weight.shape[-2], weight.shape[-1], *step, *pad)
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(h, output[1])
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor, _: Any) -> tuple[Tensor | None, ...]:
+        h, matrix = ctx.saved_tensors
+        of_h = _alone(_convolve_back, slope, matrix, ctx.window, *h.shape[1:3])[0] if ctx.needs_input_grad[0] else None
+        return of_h, _alone(_weigh, h, slope, ctx.window)[0], None, None
+
+
+class _Pool(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(h: Tensor) -> tuple[Tensor, ...]:
+        return _alone(_pool, h)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, ...]) -> None:
+        ctx.height, ctx.width = inputs[0].shape[1:3]
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor, _: Any) -> Tensor:
+        return _alone(_pool_back, slope, *ctx.saved_tensors, ctx.height, ctx.width)[0]
+
+
+# For many models ------------------------------------------------------------------------------------------------------
+
+Run = Callable[..., tuple[Tensor, ...]]
+
+
+def _alone(run: Run, *given: Any) -> tuple[Tensor, ...]:
+    """A run over the tensors of one model."""
+    return tuple(part[0] for part in run(*(one[None] if isinstance(one, Tensor) else one for one in given)))
+
+
+def _over_models(run: Run) -> Run:
+    """`run` takes tensors whose first axis is that of models, and vmap makes that axis longer."""
+
+    class Kernel(torch.autograd.Function):
+        @staticmethod
+        def forward(*given: Any) -> tuple[Tensor, ...]:
+            return run(*(one.contiguous() if isinstance(one, Tensor) else one for one in given))
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+            pass
+
+        @staticmethod
+        def backward(ctx: Any, *slopes: Tensor) -> Any:
+            raise NotImplementedError("fused kernels have no second derivatives")
+
+        @staticmethod
+        def vmap(info: Any, in_dims: tuple[int | None, ...], *given: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+            def joined(one: Any, dim: int | None) -> Any:
+                if not isinstance(one, Tensor):
+                    return one
+                one = one.expand(info.batch_size, *one.shape) if dim is None else one.movedim(dim, 0)
+                return one.flatten(0, 1)
+
+            found: tuple[Tensor, ...] = Kernel.apply(*map(joined, given, in_dims))
+            return tuple(part.unflatten(0, (info.batch_size, -1)) for part in found), (0,) * len(found)
+
+    return Kernel.apply
+
+
+@_over_models
+def _normalise(*given: Any) -> tuple[Tensor, ...]:
+    return _launch_norm(_module(), *given)
+
+
+def _launch_norm(
+    module: ModuleType, h: Tensor, weight: Tensor, bias: Tensor, around: Tensor, groups: int, relu: bool, adds: bool
+) -> tuple[Tensor, ...]:
+    out = torch.empty_like(h)
+    mean, scale = h.new_empty(2, *h.shape[:2], h.shape[-1], dtype=torch.float32)
+    grid, sizes = _norm_sizes(h, groups, relu, adds)
+    module.normalise[grid](
+        *(h, around, weight, bias, out, mean, scale),
+        *(h.shape[1], h.shape[-1], EPSILON, h.shape[2] * h.shape[3]),
+        **sizes,
+    )
+    return out, mean, scale
+
+
+@_over_models
+def _normalise_back(
+    slope: Tensor,
+    h: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    out: Tensor,
+    mean: Tensor,
+    scale: Tensor,
+    groups: int,
+    relu: bool,
+    adds: bool,
+) -> tuple[Tensor, ...]:
+    of_h = torch.empty_like(h)
+    of_around = torch.empty_like(h) if adds else of_h[:, :1]
+    of_weight, of_bias = torch.empty_like(mean), torch.empty_like(mean)
+    grid, sizes = _norm_sizes(h, groups, relu, adds)
+    _module().normalise_back[grid](
+        *(slope, h, out, weight, bias, mean, scale, of_h, of_around, of_weight, of_bias),
+        *(h.shape[1], h.shape[-1], h.shape[2] * h.shape[3]),
+        **sizes,
+    )
+    return of_h, of_weight.sum(1), of_bias.sum(1), of_around
+
+
+def _norm_sizes(h: Tensor, groups: int, relu: bool, adds: bool) -> tuple[tuple[int, int], dict[str, Any]]:
+    """A program for each image, or for some groups of it where there are few images."""
+    images, channels, pixels = h.shape[0] * h.shape[1], h.shape[-1], h.shape[2] * h.shape[3]
+    shares = 1
+    while images * shares < 4 * PROGRAMS and channels // shares > 32 and groups // shares > 1:
+        shares *= 2
+    lines = max(1, min(4096 * shares // channels, 1 << (pixels - 1).bit_length()))  # looked at together
+    warps = 8 if lines * channels // shares >= 2048 else 4
+    flags = {"GROUPS": groups // shares, "EACH": channels // groups, "RELU": relu, "ADD": adds}
+    return (images, shares), {**flags, "PIXELS": lines, "num_warps": warps}
+
+
+@_over_models
+def _convolve(h: Tensor, matrix: Tensor, window: Window) -> tuple[Tensor, ...]:
+    height = (h.shape[2] + 2 * window.pad_y - window.tall) // window.step_y + 1
+    width = (h.shape[3] + 2 * window.pad_x - window.broad) // window.step_x + 1
+    out = h.new_empty(*h.shape[:2], height, width, matrix.shape[-1])
+    _launch_convolution(_module(), h, matrix, out, window, back=False)
+    return (out,)
+
+
+@_over_models
+def _convolve_back(slope: Tensor, matrix: Tensor, window: Window, height: int, width: int) -> tuple[Tensor, ...]:
+    out = slope.new_empty(*slope.shape[:2], height, width, matrix.shape[-2])
+    _launch_convolution(_module(), slope, matrix, out, window, back=True)
+    return (out,)
+
+
+def _launch_convolution(module: ModuleType, h: Tensor, matrix: Tensor, out: Tensor, window: Window, back: bool) -> None:
+    models, rows, outs = h.shape[0], out[0, ..., 0].numel(), out.shape[-1]
+    high, wide = 128, _block(outs)
+
+    def programs() -> int:
+        return models * _parts(rows, high) * _parts(outs, wide)
+
+    if h.element_size() == 2 and outs >= 2 * wide:
+        wide *= 2
+        if programs() < PROGRAMS:
+            wide //= 2
+    while high > 32 and programs() < PROGRAMS:
+        high //= 2
+    module.convolve[(_parts(rows, high), _parts(outs, wide), models)](
+        *(h, matrix, out, *h.shape[1:], *out.shape[2:]),
+        *((1, matrix.shape[-1]) if back else (outs, 1)),
+        **window.sizes(),
+        BACK=back,
+        PRECISION="tf32",
+        ROWS=high,
+        FROM=_block(h.shape[-1], h.element_size()),
+        TO=wide,
+        num_warps=4,
+        num_stages=3,
+    )
+
+
+@_over_models
+def _lay_out(weight: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    return (_launch_lay_out(_module(), weight, dtype),)
+
+
+def _launch_lay_out(module: ModuleType, weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """[O, C, tall, broad] -> [tall * broad, C, O], as products read it."""
+    models, outs, ins, tall, broad = weight.shape
+    matrix = weight.new_empty(models, tall * broad, ins, outs, dtype=dtype)
+    grid = _parts(outs, 64), _parts(ins * tall * broad, 64), models
+    module.lay_out[grid](weight, matrix, outs, ins, TAPS=tall * broad, TO=64, TAKEN=64)
+    return matrix
+
+
+@_over_models
+def _weigh(h: Tensor, slope: Tensor, window: Window) -> tuple[Tensor, ...]:
+    return (_launch_weigh(_module(), h, slope, window),)
+
+
+def _launch_weigh(module: ModuleType, h: Tensor, slope: Tensor, window: Window) -> Tensor:
+    """[O, C, tall, broad] the gradient of the weights, from as many parts of the rows as keep a GPU busy."""
+    models, ins, outs, taps = h.shape[0], h.shape[-1], slope.shape[-1], window.tall * window.broad
+    rows, long, high, wide = slope[0, ..., 0].numel(), 128 // h.element_size(), _block(ins), _block(outs)
+    if h.element_size() == 2 and min(ins, outs) >= 128:
+        high, wide = 2 * high, 2 * wide
+    blocks = _parts(ins, high) * _parts(outs, wide)
+    parts = min(_parts(2 * PROGRAMS, models * taps * blocks), _parts(rows, 4 * long))
+    share = _parts(_parts(rows, parts), long) * long
+    parts = _parts(rows, share)
+    found = h.new_empty(models, parts, taps, ins, outs, dtype=torch.float32)
+    module.weigh[(blocks, parts * taps, models)](
+        *(h, slope, found, *h.shape[1:], *slope.shape[2:], parts, share),
+        **window.sizes(),
+        PRECISION="tf32",
+        ROWS=long,
+        FROM=high,
+        TO=wide,
+        num_warps=4,
+        num_stages=3,
+    )
+    of_weight = found.new_empty(models, outs, ins, window.tall, window.broad)
+    grid = _parts(outs, 64), _parts(ins * taps, 64), models
+    module.gather[grid](found, of_weight, outs, ins, parts, TAPS=taps, TO=64, TAKEN=64)
+    return of_weight
+
+
+@_over_models
+def _pool(h: Tensor) -> tuple[Tensor, ...]:
+    height, width = ((side + 1) // 2 for side in h.shape[2:4])
+    out = h.new_empty(*h.shape[:2], height, width, h.shape[-1])
+    chosen = torch.empty_like(out, dtype=torch.uint8)
+    grid = h.shape[0] * h.shape[1], _parts(out[0, 0].numel(), POOLED)
+    _module().pool[grid](h, out, chosen, *h.shape[2:], height, width, BLOCK=POOLED)
+    return out, chosen
+
+
+@_over_models
+def _pool_back(slope: Tensor, chosen: Tensor, height: int, width: int) -> tuple[Tensor, ...]:
+    of_h = slope.new_empty(*slope.shape[:2], height, width, slope.shape[-1])
+    grid = slope.shape[0] * slope.shape[1], _parts(of_h[0, 0].numel(), POOLED)
+    _module().pool_back[grid](slope, chosen, of_h, *of_h.shape[2:], *slope.shape[2:4], BLOCK=POOLED)
+    return (of_h,)
+
+
+def _module() -> ModuleType:
+    module = kernels()
+    assert module is not None  # nobody asked for a kernel where there is none
+    return module
+
+
+def _block(channels: int, size: int = 2) -> int:
+    """Those that a product takes at once; of larger numbers half as many, since memory beside them is short."""
+    return min(128 // size, max(FEWEST, 1 << (channels - 1).bit_length()))
+
+
+def _parts(number: int, size: int) -> int:
+    return -(-number // size)

@@ -2,8 +2,8 @@
 
 The rival is an ordinary nn.Module of the same size, norm, precision and layout (channels last), one optimizer step on a
 batch as large as those of all clients together. Ours is FedAvg with one local step, so both do the same arithmetic on
-the same number of images. Every executor is timed with both kinds of convolution, and the fastest is held against the
-rival.
+the same number of images. Every executor is timed with two kinds of convolution (on a GPU those of this project and the
+library's), and the fastest is held against the rival.
 """
 
 import argparse
@@ -100,7 +100,7 @@ def rates(given: argparse.Namespace) -> dict[str, float]:
     )
     rivals: dict[str, Callable[[], object]] = {"pooled": pooled.step}
     for executor in ("vmap", "loop"):
-        for convolution in ("library", "products"):
+        for convolution in ("auto", "library") if device.type == "cuda" else ("library", "products"):
             model = ModelSettings(kind="resnet18", norm=given.norm, width=given.width, convolution=convolution)
             training = Training(batch_size=given.batch, executor=executor, precision=given.precision)
             rivals[f"{executor}, {convolution}"] = Simulation(

@@ -1,5 +1,6 @@
 """Shared by the tests: one thread, since models this small only wait for each other on more; and who runs what."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,9 @@ from tests.commands import ROOT
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+
+if not torch.cuda.is_available():  # before anybody imports Triton: kernels of GPUs are computed step by step
+    os.environ["TRITON_INTERPRET"] = "1"
 
 torch.set_num_threads(1)  # also for what is made before the first test of a file
 

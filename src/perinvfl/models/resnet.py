@@ -48,7 +48,7 @@ def resnet18(
 ) -> Model:
     shapes = parameter_shapes(outputs, width, stem)
     dtype = arithmetic(precision)
-    convolve = convolve_by_products if convolution == "products" else _convolve_by_library
+    convolve = _convolution_of(convolution, dtype)
     given = read_weights(Path(weights), shapes) if weights else {}
 
     def init(generator: Generator) -> Params:
@@ -62,10 +62,7 @@ def resnet18(
             return _add_and_cut(h, relu, around)
 
         def convolved(name: str, h: Tensor, stride: int) -> Tensor:
-            weight = params[f"{name}.weight"]
-            if convolution != "library" and fused.convolves(h):
-                return _convolve_fused(h, weight, stride)
-            return convolve(h, weight.to(dtype), stride)
+            return convolve(h, params[f"{name}.weight"], stride)
 
         def block(name: str, h: Tensor, stride: int) -> Tensor:
             around = h
@@ -194,6 +191,17 @@ class _SameSize(torch.autograd.Function):
         return of_h, of_weight.unflatten(1, (kernel, kernel, ins)).permute(0, 3, 1, 2)
 
 
+def _convolution_of(kind: Convolution, dtype: torch.dtype) -> Callable[[Tensor, Tensor, int], Tensor]:
+    without_kernels = convolve_by_products if kind == "products" else _convolve_by_library
+
+    def convolve(h: Tensor, weight: Tensor, stride: int) -> Tensor:
+        if kind != "library" and fused.convolves(h):
+            return _convolve_fused(h, weight, stride)
+        return without_kernels(h, weight.to(dtype), stride)
+
+    return convolve
+
+
 def _convolve_fused(h: Tensor, weight: Tensor, stride: int) -> Tensor:
     """The same by one kernel. Of three colours it would have little to take at once: pieces of lines are laid out."""
     kernel = weight.shape[-1]
@@ -243,7 +251,7 @@ def _group_norm(h: Tensor, weight: Tensor, bias: Tensor, relu: bool = False, aro
 
 def _pool(h: Tensor) -> Tensor:
     """The largest of each 3 x 3, stepping by 2."""
-    if fused.fits(h):
+    if fused.pools(h):
         return fused.pool(h)
     return F.max_pool2d(h.permute(0, 3, 1, 2), 3, 2, 1).permute(0, 2, 3, 1)
 

@@ -6,7 +6,10 @@ CASES = ("0.1", "0.2", "0.3", "0.4", "0.5")
 # What its data sets have in common; numbers on other data do not stand beside its own.
 LAW = {"p_train": [0.95, 0.9, 0.85, 0.8], "rotations": [0, 90, 180, 270], "label_noise": 0.25}
 # What its methods are, where ours can be told to be something else; its experiments take L_INV = IRM.
-METHODS = {"invariance": "irm", "invariant_by": "irm", "agreement": 0.0, "matching": 0.0, "personal_part": "all"}
+METHODS = {
+    **{"invariance": "irm", "invariant_by": "irm", "personal_part": "all"},
+    **{"agreement": 0.0, "matching": 0.0, "average_after": 0},
+}
 
 TABLES: dict[str, dict[str, tuple[float, ...]]] = {
     "rc_mnist": {

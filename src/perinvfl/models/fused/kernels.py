@@ -1,4 +1,4 @@
-"""The kernels of `fused.py`, in Triton: convolutions, group norms and pooling for many models at once, channels last.
+"""The kernels themselves, in Triton: convolutions, group norms and pooling for many models at once, channels last.
 
 Imported only where Triton is there. Every sum is taken in a fixed order, so the same inputs give the same bits.
 """

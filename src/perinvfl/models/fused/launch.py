@@ -1,10 +1,4 @@
-"""Convolutions, group norms and pooling of many models at once, each as one kernel of a GPU.
-
-Under vmap a library's convolution becomes one with as many groups as there are models, patches of images take nine
-times the memory of the images, and a norm with what follows it goes over memory again and again. The kernels of
-`fused_kernels.py` do none of that. They need Triton: `kernels` says whether they can be used, and elsewhere the same is
-computed step by step.
-"""
+"""Starts the kernels of `kernels.py` for many models at once, where there is a GPU that they can be compiled for."""
 
 import functools
 import warnings
@@ -18,13 +12,11 @@ from torch import Tensor
 
 from perinvfl.core.plugins import in_words
 
-FEWEST, MOST = 16, 1024  # channels that a norm takes, a power of two; a product takes 16 at least
-LARGEST = 2**31  # places in the images of a model that it can count
+FEWEST = 16  # channels that a product takes at least
 PROGRAMS = 264  # that keep a GPU busy: two for each of its processors
-CAPABLE = (8, 0)  # of products in bfloat16 and TF32
 POOLED = 1024  # numbers that a program of pooling computes
+CAPABLE = (8, 0)  # of products in bfloat16 and TF32
 EPSILON = 1e-5
-Pair = tuple[int, int]
 
 
 class Window(NamedTuple):
@@ -45,7 +37,7 @@ class Window(NamedTuple):
 def kernels() -> ModuleType | None:
     """The kernels, where they can be compiled."""
     try:
-        from perinvfl.models import fused_kernels
+        from perinvfl.models.fused import kernels as module
     except ImportError:
         return None
     if torch.cuda.get_device_capability() < CAPABLE:
@@ -53,11 +45,11 @@ def kernels() -> ModuleType | None:
     try:
         # In a thread of its own: where a gradient is being taken, this one has no plain tensors to try it with.
         with ThreadPoolExecutor(1) as thread:
-            thread.submit(_try_out, fused_kernels).result()
+            thread.submit(_try_out, module).result()
     except Exception as error:  # whatever stands in a compiler's way
         warnings.warn(f"Triton cannot compile here ({in_words(error)}): kernels are not fused.", stacklevel=3)
         return None
-    return fused_kernels
+    return module
 
 
 def _try_out(module: ModuleType) -> None:
@@ -72,123 +64,15 @@ def _try_out(module: ModuleType) -> None:
     torch.cuda.synchronize()
 
 
-def normalises(h: Tensor) -> bool:
-    """Whether there is a kernel that normalises images [B, H, W, C]."""
-    channels = h.shape[-1]
-    return FEWEST <= channels <= MOST and channels & (channels - 1) == 0 and fits(h)
-
-
-def convolves(h: Tensor) -> bool:
-    """Whether there is one for convolutions of such images; for products in full float32 there are no matrix units."""
-    return (h.dtype == torch.bfloat16 or torch.backends.cuda.matmul.allow_tf32) and fits(h)
-
-
-def fits(h: Tensor) -> bool:
-    """Whether kernels take such images: there are kernels, and places in an image's batch can be counted."""
-    return h.is_cuda and h.numel() < LARGEST and kernels() is not None
-
-
-def group_norm(
-    h: Tensor, weight: Tensor, bias: Tensor, groups: int, relu: bool = False, around: Tensor | None = None
-) -> Tensor:
-    """[B, H, W, C], normalised; `around` is added, then negative numbers become 0."""
-    out: Tensor = _Norm.apply(h, weight, bias, around, groups, relu)[0]
-    return out
-
-
-def convolve(h: Tensor, weight: Tensor, step: Pair, pad: Pair) -> Tensor:
-    """[B, H, W, C] -> [B, H', W', O] by weights [O, C, tall, broad]; down and across, a step and what is padded."""
-    out: Tensor = _Convolution.apply(h, weight, step, pad)[0]
-    return out
-
-
-def pool(h: Tensor) -> Tensor:
-    """[B, H, W, C] -> [B, H', W', C], the largest of each 3 x 3, stepping by 2, padded by 1."""
-    out: Tensor = _Pool.apply(h)[0]
-    return out
-
-
-# Differentiated, for one model ----------------------------------------------------------------------------------------
-
-
-class _Norm(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(
-        h: Tensor, weight: Tensor, bias: Tensor, around: Tensor | None, groups: int, relu: bool
-    ) -> tuple[Tensor, ...]:
-        adds = around is not None
-        return _alone(_normalise, h, weight, bias, h if around is None else around, groups, relu, adds)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        h, weight, bias, around, groups, relu = inputs
-        ctx.settings = groups, relu, around is not None
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(h, weight, bias, *output)
-
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-        of_h, of_weight, of_bias, of_around = _alone(_normalise_back, slope, *ctx.saved_tensors, *ctx.settings)
-        return of_h, of_weight, of_bias, of_around if ctx.settings[-1] else None, None, None
-
-
-class _Convolution(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(h: Tensor, weight: Tensor, step: Pair, pad: Pair) -> tuple[Tensor, Tensor]:
-        matrix = _alone(_lay_out, weight, h.dtype)[0]
-        window = Window(weight.shape[-2], weight.shape[-1], *step, *pad)
-        return _alone(_convolve, h, matrix, window)[0], matrix
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        h, weight, step, pad = inputs
-        ctx.window = Window(weight.shape[-2], weight.shape[-1], *step, *pad)
-        ctx.mark_non_differentiable(output[1])
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(h, output[1])
-
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor, _: Any) -> tuple[Tensor | None, ...]:
-        h, matrix = ctx.saved_tensors
-        of_h = _alone(_convolve_back, slope, matrix, ctx.window, *h.shape[1:3])[0] if ctx.needs_input_grad[0] else None
-        return of_h, _alone(_weigh, h, slope, ctx.window)[0], None, None
-
-
-class _Pool(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(h: Tensor) -> tuple[Tensor, ...]:
-        return _alone(_pool, h)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, ...]) -> None:
-        ctx.height, ctx.width = inputs[0].shape[1:3]
-        ctx.mark_non_differentiable(output[1])
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(output[1])
-
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor, _: Any) -> Tensor:
-        return _alone(_pool_back, slope, *ctx.saved_tensors, ctx.height, ctx.width)[0]
-
-
-# For many models ------------------------------------------------------------------------------------------------------
-
 Run = Callable[..., tuple[Tensor, ...]]
 
 
-def _alone(run: Run, *given: Any) -> tuple[Tensor, ...]:
+def alone(run: Run, *given: Any) -> tuple[Tensor, ...]:
     """A run over the tensors of one model."""
     return tuple(part[0] for part in run(*(one[None] if isinstance(one, Tensor) else one for one in given)))
 
 
-def _over_models(run: Run) -> Run:
+def over_models(run: Run) -> Run:
     """`run` takes tensors whose first axis is that of models, and vmap makes that axis longer."""
 
     class Kernel(torch.autograd.Function):
@@ -199,10 +83,6 @@ def _over_models(run: Run) -> Run:
         @staticmethod
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
             pass
-
-        @staticmethod
-        def backward(ctx: Any, *slopes: Tensor) -> Any:
-            raise NotImplementedError("fused kernels have no second derivatives")
 
         @staticmethod
         def vmap(info: Any, in_dims: tuple[int | None, ...], *given: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
@@ -218,8 +98,8 @@ def _over_models(run: Run) -> Run:
     return Kernel.apply
 
 
-@_over_models
-def _normalise(*given: Any) -> tuple[Tensor, ...]:
+@over_models
+def normalise(*given: Any) -> tuple[Tensor, ...]:
     return _launch_norm(_module(), *given)
 
 
@@ -237,8 +117,8 @@ def _launch_norm(
     return out, mean, scale
 
 
-@_over_models
-def _normalise_back(
+@over_models
+def normalise_back(
     slope: Tensor,
     h: Tensor,
     weight: Tensor,
@@ -274,8 +154,8 @@ def _norm_sizes(h: Tensor, groups: int, relu: bool, adds: bool) -> tuple[tuple[i
     return (images, shares), {**flags, "PIXELS": lines, "num_warps": warps}
 
 
-@_over_models
-def _convolve(h: Tensor, matrix: Tensor, window: Window) -> tuple[Tensor, ...]:
+@over_models
+def convolve(h: Tensor, matrix: Tensor, window: Window) -> tuple[Tensor, ...]:
     height = (h.shape[2] + 2 * window.pad_y - window.tall) // window.step_y + 1
     width = (h.shape[3] + 2 * window.pad_x - window.broad) // window.step_x + 1
     out = h.new_empty(*h.shape[:2], height, width, matrix.shape[-1])
@@ -283,8 +163,8 @@ def _convolve(h: Tensor, matrix: Tensor, window: Window) -> tuple[Tensor, ...]:
     return (out,)
 
 
-@_over_models
-def _convolve_back(slope: Tensor, matrix: Tensor, window: Window, height: int, width: int) -> tuple[Tensor, ...]:
+@over_models
+def convolve_back(slope: Tensor, matrix: Tensor, window: Window, height: int, width: int) -> tuple[Tensor, ...]:
     out = slope.new_empty(*slope.shape[:2], height, width, matrix.shape[-2])
     _launch_convolution(_module(), slope, matrix, out, window, back=True)
     return (out,)
@@ -317,8 +197,8 @@ def _launch_convolution(module: ModuleType, h: Tensor, matrix: Tensor, out: Tens
     )
 
 
-@_over_models
-def _lay_out(weight: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
+@over_models
+def lay_out(weight: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
     return (_launch_lay_out(_module(), weight, dtype),)
 
 
@@ -331,8 +211,8 @@ def _launch_lay_out(module: ModuleType, weight: Tensor, dtype: torch.dtype) -> T
     return matrix
 
 
-@_over_models
-def _weigh(h: Tensor, slope: Tensor, window: Window) -> tuple[Tensor, ...]:
+@over_models
+def weigh(h: Tensor, slope: Tensor, window: Window) -> tuple[Tensor, ...]:
     return (_launch_weigh(_module(), h, slope, window),)
 
 
@@ -363,8 +243,8 @@ def _launch_weigh(module: ModuleType, h: Tensor, slope: Tensor, window: Window) 
     return of_weight
 
 
-@_over_models
-def _pool(h: Tensor) -> tuple[Tensor, ...]:
+@over_models
+def pool(h: Tensor) -> tuple[Tensor, ...]:
     height, width = ((side + 1) // 2 for side in h.shape[2:4])
     out = h.new_empty(*h.shape[:2], height, width, h.shape[-1])
     chosen = torch.empty_like(out, dtype=torch.uint8)
@@ -373,8 +253,8 @@ def _pool(h: Tensor) -> tuple[Tensor, ...]:
     return out, chosen
 
 
-@_over_models
-def _pool_back(slope: Tensor, chosen: Tensor, height: int, width: int) -> tuple[Tensor, ...]:
+@over_models
+def pool_back(slope: Tensor, chosen: Tensor, height: int, width: int) -> tuple[Tensor, ...]:
     of_h = slope.new_empty(*slope.shape[:2], height, width, slope.shape[-1])
     grid = slope.shape[0] * slope.shape[1], _parts(of_h[0, 0].numel(), POOLED)
     _module().pool_back[grid](slope, chosen, of_h, *of_h.shape[2:], *slope.shape[2:4], BLOCK=POOLED)

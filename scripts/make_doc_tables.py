@@ -133,7 +133,6 @@ DATA = {
     "weak_shortcut": "a weak shortcut",
     "waterbird": "WaterBird, class-balanced",
 }
-LARGER = {"waterbird_224": "the same, 224 pixels, full width"}
 COLUMNS = {
     "FedAvg": ("FedAvg",),
     "IRM": ("IRM",),
@@ -208,7 +207,7 @@ def every_world(folder: Path) -> list[str]:
 def nothing_set(folder: Path) -> list[str]:
     """`recommended` on the data of the paper: last round, mean over the shifted contexts."""
     lines = _header("data", "method", "under shift", "seed by seed", "its global model", "shortcut")
-    for name, title in {**DATA, **LARGER}.items():
+    for name, title in (*DATA.items(), ("waterbird_224", "the same, 224 pixels, full width")):
         path = folder / f"{name}{PACKED}"
         for method, runs in by_setting(read_packed(path)).items() if path.exists() else ():
             personal, shared = ([_under_shift(run, kind) for run in runs] for kind in ("personal", "global"))

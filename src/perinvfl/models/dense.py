@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from perinvfl.core.tree import Params
+from perinvfl.models.fused.units import outputs_of, pays, slopes_of
 
 Widths = tuple[int, ...]  # inputs, hidden layers, outputs: as they are, without padding
 
@@ -117,8 +118,14 @@ class _Forward(torch.autograd.Function):
     def forward(x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
         (x, *stacked), before = _stacked([x, *weights], shared=0)
         outputs = []
+        last = len(stacked) - 1
         for layer, weight in enumerate(stacked):
-            x = _products(x, weight, relu=layer < len(stacked) - 1)
+            if layer == last - 1 and stacked[last].shape[-2] == 1 and pays(x, weight):
+                free = x.shape[0] < weight.shape[0]  # a product for all trials cuts what it puts out by the way
+                x = _products(x, weight, relu=free)
+                outputs += [x, outputs_of(x, stacked[last], cut=not free)]
+                break
+            x = _products(x, weight, relu=layer < last)
             outputs.append(x)
         return tuple(output.reshape(*before, *output.shape[2:]) for output in outputs)
 
@@ -140,10 +147,18 @@ class _Backward(torch.autograd.Function):
         layers = len(kept) // 2
         (slope, *stacked), before = _stacked([slope, *kept], shared=1)
         hidden, weights = stacked[:layers], stacked[layers:]
-        gradients = [_products_over_samples(slope, hidden[-1])]
         scale: Tensor | None = None  # [T, n, units]: what the rows of `slope` are still to be multiplied with
+        masked: Tensor | None = None
+        if layers > 1 and slope.shape[-1] == 1 and pays(hidden[-2], weights[-2]):
+            masked, of_last = slopes_of(slope, hidden[-1])
+        else:
+            of_last = _products_over_samples(slope, hidden[-1])
+        gradients = [of_last]
         for layer in range(layers - 1, 0, -1):
-            slope, scale = _slope_below(slope, scale, weights[layer], hidden[layer])
+            if masked is not None:
+                slope, scale, masked = masked, weights[layer][..., 0, :], None
+            else:
+                slope, scale = _slope_below(slope, scale, weights[layer], hidden[layer])
             gradient = _products_over_samples(slope, hidden[layer - 1])
             gradients.append(gradient if scale is None else gradient * scale[..., None])
         return tuple(gradient.reshape(*before, *gradient.shape[2:]) for gradient in reversed(gradients))

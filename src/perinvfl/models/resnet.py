@@ -71,8 +71,7 @@ def resnet18(
             h = normalise(f"{name}.bn1", convolved(f"{name}.conv1", h, stride))
             return normalise(f"{name}.bn2", convolved(f"{name}.conv2", h, 1), around=around)
 
-        h = channels_last(x, dtype)
-        h = normalise("bn1", convolved("conv1", h, 2 if stem == "imagenet" else 1))
+        h = normalise("bn1", convolved("conv1", channels_last(x, dtype), 2 if stem == "imagenet" else 1))
         if stem == "imagenet":
             h = _pool(h)
         for layer in range(1, 5):

@@ -1,6 +1,7 @@
 """Starts the kernels of `kernels.py` for many models at once, where there is a GPU that they can be compiled for."""
 
 import functools
+import importlib
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -33,23 +34,33 @@ class Window(NamedTuple):
         return {name.upper(): size for name, size in self._asdict().items()}
 
 
-@functools.cache
-def kernels() -> ModuleType | None:
-    """The kernels, where they can be compiled."""
+def compiled(name: str, try_out: Callable[[ModuleType], None]) -> ModuleType | None:
+    """A module of kernels, if they can be compiled here."""
     try:
-        from perinvfl.models.fused import kernels as module
+        module = importlib.import_module(f"perinvfl.models.fused.{name}")
     except ImportError:
         return None
     if torch.cuda.get_device_capability() < CAPABLE:
         return None
+
+    def tried() -> None:
+        try_out(module)
+        torch.cuda.synchronize()
+
     try:
         # In a thread of its own: where a gradient is being taken, this one has no plain tensors to try it with.
         with ThreadPoolExecutor(1) as thread:
-            thread.submit(_try_out, module).result()
+            thread.submit(tried).result()
     except Exception as error:  # whatever stands in a compiler's way
-        warnings.warn(f"Triton cannot compile here ({in_words(error)}): kernels are not fused.", stacklevel=3)
+        warnings.warn(f"Triton cannot compile here ({in_words(error)}): kernels are not fused.", stacklevel=4)
         return None
     return module
+
+
+@functools.cache
+def kernels() -> ModuleType | None:
+    """The kernels, where they can be compiled."""
+    return compiled("kernels", _try_out)
 
 
 def _try_out(module: ModuleType) -> None:
@@ -61,7 +72,6 @@ def _try_out(module: ModuleType) -> None:
     window = Window(3, 3, 1, 1, 1, 1)
     _launch_convolution(module, h, matrix, torch.empty_like(h), window, back=False)
     _launch_weigh(module, h, h, window)
-    torch.cuda.synchronize()
 
 
 Run = Callable[..., tuple[Tensor, ...]]

@@ -1,0 +1,82 @@
+"""What a perceptron with one output does beside its large products, in one pass over memory each way.
+
+Used where there are many units, so that a small run need not wait for a compiler.
+
+Shapes: T trials, n clients, M samples.
+"""
+
+import functools
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from perinvfl.models.fused.launch import PROGRAMS, compiled
+
+WORTH = 2**24  # units: some tenths of a millisecond
+MOST = 1024  # units of a layer
+TILE = 8192  # units that a program looks at together
+
+
+@functools.cache
+def kernels() -> ModuleType | None:
+    """The kernels, where they can be compiled."""
+    return compiled("unit_kernels", _try_out)
+
+
+def pays(x: Tensor, weight: Tensor) -> bool:
+    """Whether kernels take a layer of units x [., ., M, .] times weight [T, n, high, .]."""
+    rows = weight.shape[0] * weight.shape[1] * x.shape[-2]
+    return weight.is_cuda and weight.shape[-2] <= MOST and rows * weight.shape[-2] >= WORTH and kernels() is not None
+
+
+def outputs_of(units: Tensor, weight: Tensor, cut: bool) -> Tensor:
+    """[T, n, M, 1] float32 outputs of units [T, n, M, high]; cut: negative units become 0 before, in place."""
+    return _outputs(_module(), units, weight, cut)
+
+
+def slopes_of(slope: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
+    """Of an output's slope [T, n, M, 1]: that of each unit, less the unit's weight, and that of the weights."""
+    return _slopes(_module(), slope, units)
+
+
+def _outputs(module: ModuleType, units: Tensor, weight: Tensor, cut: bool) -> Tensor:
+    trials, clients, samples, high = units.shape
+    tile = _tile(high)
+    out = torch.empty(trials, clients, samples, 1, device=units.device)
+    grid = trials * clients, -(-samples // tile["ROWS"])
+    sizes = clients, samples, high, *units.stride()[:3]
+    module.weigh_units[grid](units, weight.contiguous(), out, *sizes, CUT=cut, **tile, num_warps=8)
+    return out
+
+
+def _slopes(module: ModuleType, slope: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
+    trials, clients, samples, high = units.shape
+    tile = _tile(high)
+    parts = min(-(-8 * PROGRAMS // (trials * clients)), -(-samples // tile["ROWS"]))
+    share = -(-samples // (parts * tile["ROWS"])) * tile["ROWS"]
+    parts = -(-samples // share)
+    masked = torch.empty_strided(units.shape, units.stride(), dtype=units.dtype, device=units.device)
+    found = torch.empty(trials, clients, parts, high, device=units.device)
+    sizes = clients, samples, high, *units.stride()[:3], share, parts
+    grid = trials * clients, parts
+    module.mask_slopes[grid](slope.contiguous(), units, masked, found, *sizes, **tile, num_warps=8)
+    return masked, found.sum(2, keepdim=True)
+
+
+def _tile(high: int) -> dict[str, int]:
+    units = 1 << (high - 1).bit_length()
+    return {"ROWS": max(1, TILE // units), "UNITS": units}
+
+
+def _try_out(module: ModuleType) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        units = torch.ones(1, 1, 64, 400, device="cuda", dtype=dtype)
+        _outputs(module, units, units[:, :, :1], cut=True)
+        _slopes(module, units[..., :1], units)
+
+
+def _module() -> ModuleType:
+    module = kernels()
+    assert module is not None  # nobody asked for a kernel where there is none
+    return module

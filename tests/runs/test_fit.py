@@ -12,6 +12,7 @@ from perinvfl.runs.fit import Fit, fit_on_record
 from perinvfl.runs.progress import Progress
 from perinvfl.runs.records import EVENTS, find_runs, read_events, read_run
 from perinvfl.runs.train import train
+from perinvfl.runs.trial import Trial
 
 EXPLODING = """
 name = "exploding"
@@ -31,11 +32,60 @@ name = "fedavg"
 learning_rate = 0.5
 """
 
+RARE = """
+name = "rare"
+seeds = [0]
+[data]
+benchmark = "drawn_birds"
+train_per_client = 60
+test_per_client = 10
+birds = 400
+backgrounds = 1000
+size = 16
+[contexts]
+even_classes = true
+infer = "hard"
+use = "judge"
+reference_rounds = 1
+[model]
+kind = "resnet18"
+width = 4
+stem = "small"
+[training]
+rounds = 15
+batch_size = 20
+evaluate_every = 15
+[[algorithm]]
+name = "fedavg"
+server_optimizer = "adam"
+learning_rate = 1.0
+server_learning_rate = 0.003
+"""
+
 
 def test_models_that_learned_nothing_are_said_to_be_so() -> None:
     said = Fit(0.5, 0.6, regression=False).in_words()
     assert "no better than a constant answer" in said and "50.0%" in said and "60.0%" in said
     assert Fit(1.0, 2.0, regression=True).better and not Fit(2.0, 1.0, regression=True).better
+
+
+def test_classes_that_count_alike_in_training_do_so_here(tmp_path: Path) -> None:
+    """A model that gives up right answers of the frequent class for the rare one has learned something."""
+    file, folder = tmp_path / "rare.toml", tmp_path / "out"
+    file.write_text(RARE)
+    told: list[str] = []
+
+    class Told(Progress):
+        def remark(self, trials: list[Trial], words: str) -> None:
+            told.append(words)
+
+    train(read_experiment(file), folder, Told())
+    (run,) = find_runs(folder)
+    end = run.events[-1]["training"]
+    assert end["balanced"] and end["constant"] == 0.5
+    assert not [text for text in told if "constant answer" in text]
+    fit = fit_on_record(run)
+    assert fit is not None and fit.better and "class-balanced" in fit.in_words()
 
 
 @pytest.mark.parametrize("error", [math.inf, math.nan])

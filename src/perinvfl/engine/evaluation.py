@@ -26,7 +26,8 @@ def predict_tests(simulation: Simulation) -> dict[str, dict[str, Tensor]]:
 
 
 def training_scores(simulation: Simulation) -> Tensor:
-    """[T, n] how well the models that clients predict with do on (some of) what they were trained on."""
+    """[T, n] how well the models that clients predict with do on (some of) what they were trained on; the mean over
+    the classes where training makes them count alike."""
     samples = simulation.data.y.shape[-1]
     count = min(samples, TRAINING_SAMPLES)
     places = torch.arange(count, device=simulation.device) * samples // count
@@ -34,9 +35,16 @@ def training_scores(simulation: Simulation) -> Tensor:
     columns = []
     for ids in simulation.trained_clients.split(CLIENT_CHUNK, 1):
         own = Split(*(_picked(part, ids[0], places) for part in simulation.data))
-        columns.append(simulation.executor.measure(simulation.models_of(kind, ids), [own])[:, :, 0, 0].cpu())
+        asked = _by_class(own) if simulation.problem.even_classes else [own]
+        measured = simulation.executor.measure(simulation.models_of(kind, ids), asked)[..., 0]  # [T, n, asked]
+        columns.append(measured.nanmean(-1).cpu())
         let_go()
     return torch.cat(columns, 1)
+
+
+def _by_class(own: Split) -> list[Split]:
+    """The samples of each class of a binary label."""
+    return [own._replace(context=torch.where(own.y == label, own.context, -1)) for label in (0, 1)]
 
 
 def _picked(part: Tensor, clients: Tensor, places: Tensor) -> Tensor:

@@ -158,6 +158,7 @@ NOTES = holds(FOUND | {
 FIT_FIELDS: Fields = {
     "models": lambda value: type(value) is float or number_or_none(value),  # no longer Infinity, as at first, but null
     "constant": number,
+    "balanced?": flag,
 }
 NAMES = holds({"clients?": TEXTS, "contexts?": TEXTS, "classes?": TEXTS, "features?": TEXTS})
 

@@ -15,6 +15,7 @@ class Fit:
     models: float  # infinite where the error of finite answers is too large for a number
     constant: float
     regression: bool
+    balanced: bool = False  # the mean over the classes, which count alike in training
 
     @property
     def better(self) -> bool:
@@ -24,7 +25,8 @@ class Fit:
 
     def as_fields(self) -> dict[str, Any]:
         models = round(self.models, 6) if math.isfinite(self.models) else None
-        return {"models": models, "constant": round(self.constant, 6)}
+        fields = {"models": models, "constant": round(self.constant, 6)}
+        return fields | {"balanced": True} if self.balanced else fields
 
     def in_words(self) -> str:
         if not math.isfinite(self.models):
@@ -32,7 +34,8 @@ class Fit:
                 "in their own training contexts the models' answers are so large that their error is no finite number: "
                 "the run became unstable. A smaller step or a smaller penalty are the usual cures."
             )
-        what = "a mean squared error of {:.3g}" if self.regression else "an accuracy of {:.1%}"
+        what = "a class-balanced accuracy of {:.1%}" if self.balanced else "an accuracy of {:.1%}"
+        what = "a mean squared error of {:.3g}" if self.regression else what
         return (
             "the models do no better than a constant answer in their own training contexts "
             f"({what.format(self.models)}, the constant {what.format(self.constant).split(' of ')[1]}): they learned "
@@ -46,4 +49,4 @@ def fit_on_record(run: "Run") -> Fit | None:
     if known is None:
         return None
     models = math.inf if known["models"] is None else known["models"]
-    return Fit(models, known["constant"], run.task == "regression")
+    return Fit(models, known["constant"], run.task == "regression", known.get("balanced", False))

@@ -268,10 +268,10 @@ class TrialGroup:
                 data = self.trials[t].federation()
                 kept = write_predictions(writer.path.parent, predictions_at(simulation, data, outputs, t))
                 chosen = simulation.trained_clients[t] if simulation.samples_clients else None
-                of = self.trials[t].data, self.trials[t].seed
+                of, balanced = (self.trials[t].data, self.trials[t].seed), simulation.problem.even_classes
                 if of not in constants:
-                    constants[of] = constant_fit(data, chosen)
-                fit = Fit(fits[t], constants[of], data.task == "regression")
+                    constants[of] = 0.5 if balanced else constant_fit(data, chosen)
+                fit = Fit(fits[t], constants[of], data.task == "regression", balanced)
                 further = {"training": fit.as_fields(), "predictions": kept}
                 writer.write(**events.end_event(simulation.rounds_done, seconds, peak, **further))
                 if not fit.better:

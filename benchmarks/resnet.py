@@ -8,8 +8,10 @@ library's), and the fastest is held against the rival.
 
 import argparse
 import contextlib
+import dataclasses
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +24,8 @@ from perinvfl.engine.devices import pick_device
 from perinvfl.engine.simulation import Simulation
 from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings
-from perinvfl.models.resnet import GROUPS, IMAGENET_DEVIATION, IMAGENET_MEAN
+from perinvfl.models.image_operations import GROUPS
+from perinvfl.models.resnet import IMAGENET_DEVIATION, IMAGENET_MEAN
 
 
 class Block(nn.Module):
@@ -100,12 +103,10 @@ def rates(given: argparse.Namespace) -> dict[str, float]:
     )
     rivals: dict[str, Callable[[], object]] = {"pooled": pooled.step}
     for executor in ("vmap", "loop"):
-        for convolution in ("auto", "library") if device.type == "cuda" else ("library", "products"):
-            model = ModelSettings(kind="resnet18", norm=given.norm, width=given.width, convolution=convolution)
+        for name, changed in _ways(device).items():
+            model = dataclasses.replace(ModelSettings(kind="resnet18", norm=given.norm, width=given.width), **changed)
             training = Training(batch_size=given.batch, executor=executor, precision=given.precision)
-            rivals[f"{executor}, {convolution}"] = Simulation(
-                [FedAvg(learning_rate=1e-4)], [data], [0], training, model
-            ).round
+            rivals[f"{executor}, {name}"] = Simulation([FedAvg(learning_rate=1e-4)], [data], [0], training, model).round
 
     def timed(work: Callable[[], object]) -> float:
         _wait()
@@ -123,6 +124,13 @@ def rates(given: argparse.Namespace) -> dict[str, float]:
         for name, work in rivals.items():
             times[name].append(timed(work))
     return {name: given.rounds * batch / sorted(found)[len(found) // 2] for name, found in times.items()}
+
+
+def _ways(device: torch.device) -> dict[str, dict[str, Any]]:
+    """Of computing a convolution."""
+    if device.type == "cuda":
+        return {"kernels": {}, "library": {"kernels": "none"}}
+    return {"library": {}, "products": {"convolution": "products"}}
 
 
 def _wait() -> None:

@@ -24,7 +24,8 @@ from perinvfl.errors import UserError
 from perinvfl.learning.problem import autograd_gradient
 from perinvfl.learning.training import Training
 from perinvfl.models import ModelSettings, build_model, mix_statistics, resnet18
-from perinvfl.models.resnet import IMAGENET_DEVIATION, IMAGENET_MEAN, convolve_by_products, parameter_shapes
+from perinvfl.models.image_operations import convolve_by_products
+from perinvfl.models.resnet import IMAGENET_DEVIATION, IMAGENET_MEAN, parameter_shapes
 
 TINY = DrawnSettings(train_per_client=12, test_per_client=5, birds=24, backgrounds=60, size=32)
 

@@ -20,7 +20,7 @@ MODELS = {
     "linear": ("one linear layer without bias", ("blind_to",)),
     "resnet18": (
         "ResNet-18 for images of three colours",
-        ("norm", "width", "stem", "convolution", "weights", "blind_to"),
+        ("norm", "width", "stem", "convolution", "kernels", "weights", "blind_to"),
     ),
     "module": ("a torch.nn.Module of your own", ("build",)),
 }

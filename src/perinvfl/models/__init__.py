@@ -8,8 +8,9 @@ from perinvfl.core.hyper import asked, hyper
 from perinvfl.core.memory import check_fits
 from perinvfl.errors import UserError
 from perinvfl.models.base import Model, Precision, mix_statistics
+from perinvfl.models.image_operations import Convolution, Kernels
 from perinvfl.models.mlp import mlp
-from perinvfl.models.resnet import Convolution, Norm, Stem, resnet18
+from perinvfl.models.resnet import Norm, Stem, resnet18
 from perinvfl.models.symmetry import Symmetry, blinded
 from perinvfl.models.torch_module import module
 
@@ -29,7 +30,7 @@ __all__ = [
 FLOAT, AT_ONCE = 4, 3  # bytes of a number; copies of a model that training has at once
 PERCEPTRON = ("hidden",)
 OWN = ("build",)
-RESNET = ("norm", "width", "stem", "convolution", "weights")
+RESNET = ("norm", "width", "stem", "convolution", "kernels", "weights")
 
 
 @dataclass(frozen=True)
@@ -64,11 +65,16 @@ class ModelSettings:
         "small is 3x3 alone, which keeps what small images show",
     )
     convolution: Convolution = hyper(
+        "library",
+        "resnet18: how convolutions are computed where `kernels` computes none; library, the default, by PyTorch's; "
+        "products as matrix products, which is faster for many clients at once and differs by rounding only",
+    )
+    kernels: Kernels = hyper(
         "auto",
-        "resnet18: how convolutions are computed; auto, the default, by kernels of this project where a GPU has "
-        "Triton and products are in bfloat16 or TF32, elsewhere by PyTorch's; library always by PyTorch's; products "
-        "like auto, but elsewhere as matrix products, which are faster for many clients at once; they differ by "
-        "rounding only",
+        "resnet18: auto, the default, computes norms, pooling and, in bfloat16 or tf32, convolutions by kernels of "
+        "this project on GPUs with Triton, for all clients at once, which is several times as fast; none uses "
+        "PyTorch's operations alone; they differ by rounding only",
+        later=True,
     )
     weights: str = hyper(
         "",
@@ -117,6 +123,7 @@ def _build(settings: ModelSettings, shape: tuple[int, ...], outputs: int, precis
             width=settings.width,
             stem=settings.stem,
             convolution=settings.convolution,
+            kernels=settings.kernels,
             weights=settings.weights,
             precision=precision,
         )

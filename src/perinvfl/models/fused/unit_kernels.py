@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit(do_not_specialize=["clients", "samples"])
+@triton.jit(do_not_specialize=["clients", "samples", "blocks"])
 def weigh_units(
     units,  # [T, n, M, high], rows anywhere in memory
     weight,  # [T, n, high]
@@ -18,12 +18,13 @@ def weigh_units(
     trial_step,
     client_step,
     row_step,
+    blocks,  # of rows of a model
     CUT: tl.constexpr,  # first negative units become 0, in place
     ROWS: tl.constexpr,
     UNITS: tl.constexpr,
 ):
-    model = tl.program_id(0)
-    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    model = tl.program_id(0) // blocks
+    row = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
     unit = tl.arange(0, UNITS)
     units += (model // clients).to(tl.int64) * trial_step + (model % clients).to(tl.int64) * client_step
     place = row[:, None].to(tl.int64) * row_step + unit[None, :]

@@ -44,9 +44,11 @@ def _outputs(module: ModuleType, units: Tensor, weight: Tensor, cut: bool) -> Te
     trials, clients, samples, high = units.shape
     tile = _tile(high)
     out = torch.empty(trials, clients, samples, 1, device=units.device)
-    grid = trials * clients, -(-samples // tile["ROWS"])
-    sizes = clients, samples, high, *units.stride()[:3]
-    module.weigh_units[grid](units, weight.contiguous(), out, *sizes, CUT=cut, **tile, num_warps=8)
+    blocks = -(-samples // tile["ROWS"])
+    sizes = clients, samples, high, *units.stride()[:3], blocks
+    module.weigh_units[(trials * clients * blocks,)](
+        units, weight.contiguous(), out, *sizes, CUT=cut, **tile, num_warps=8
+    )
     return out
 
 

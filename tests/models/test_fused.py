@@ -130,6 +130,16 @@ def test_a_network_is_the_same_with_kernels(monkeypatch: pytest.MonkeyPatch) -> 
         torch.testing.assert_close(slopes[name], slope, rtol=50 * RTOL, atol=50 * RTOL * float(slope.abs().max()))
 
 
+def test_small_images_and_large_ones_are_left_to_the_library() -> None:
+    weight = torch.zeros(64, 8, 3, 3)
+    few, many, colours = (torch.zeros(1, 1, 1, n, dtype=torch.bfloat16, device=DEVICE) for n in (8, 64, 3))
+    assert not operations.convolves(few, weight, 1)  # channels
+    assert operations.convolves(many.expand(100, 112, 112, 64), weight, 1)
+    assert not operations.convolves(many.expand(2700, 112, 112, 64), weight, 1)  # places
+    assert operations.convolves(colours.expand(100, 224, 224, 3), torch.zeros(64, 3, 7, 7), 2)
+    assert not operations.convolves(colours.expand(2600, 224, 224, 3), torch.zeros(64, 3, 7, 7), 2)
+
+
 @contextlib.contextmanager
 def products_in_tf32(allowed: bool) -> Iterator[None]:
     before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32

@@ -1,11 +1,19 @@
 """What a run says at its end of its models in their own training contexts."""
 
+import dataclasses
 import json
 import math
 from pathlib import Path
 
 import pytest
+import torch
 
+from perinvfl.algorithms import FedAvg
+from perinvfl.core import tree
+from perinvfl.data.benchmarks.random import random_federation
+from perinvfl.data.constant import constant_fit
+from perinvfl.engine.evaluation import training_scores
+from perinvfl.engine.simulation import Simulation
 from perinvfl.runs.event_log import chained
 from perinvfl.runs.experiment import read_experiment
 from perinvfl.runs.fit import Fit, fit_on_record
@@ -86,6 +94,19 @@ def test_classes_that_count_alike_in_training_do_so_here(tmp_path: Path) -> None
     assert not [text for text in told if "constant answer" in text]
     fit = fit_on_record(run)
     assert fit is not None and fit.better and "class-balanced" in fit.in_words()
+
+
+def test_a_client_may_have_one_class_alone() -> None:
+    """It has nothing to get wrong for the other class."""
+    federation = random_federation()
+    y = torch.ones_like(federation.train.y)
+    y[0, :5] = 0
+    federation = dataclasses.replace(federation, train=federation.train._replace(y=y), even_classes=True)
+    assert constant_fit(federation, balanced=True) == pytest.approx((0.5 + 1 + 1) / 3)
+    simulation = Simulation([FedAvg()], [federation], [0])
+    simulation.server = simulation.server._replace(params=tree.map(torch.zeros_like, simulation.server.params))
+    simulation.server.params["2.bias"].fill_(1.0)  # always class 1
+    assert training_scores(simulation)[0].tolist() == [0.5, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("error", [math.inf, math.nan])

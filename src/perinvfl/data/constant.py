@@ -33,9 +33,15 @@ def _guess(task: Task, train: Split, client: int) -> float:
     return float(y.mean() if task == "regression" else y.mode().values)
 
 
-def constant_fit(federation: Federation, clients: Tensor | None = None) -> float:
-    """What a constant answer scores on the training data themselves, the mean over clients: all, or these [n]."""
+def constant_fit(federation: Federation, clients: Tensor | None = None, balanced: bool = False) -> float:
+    """What a constant answer scores on the training data themselves, the mean over clients: all, or these [n].
+
+    balanced: each of the classes that a client has counts alike.
+    """
     train = federation.train if clients is None else Split(*(part[clients.cpu()] for part in federation.train))
+    if balanced:
+        owns = [y[context >= 0] for y, context in zip(train.y, train.context, strict=True)]
+        return fmean(1 / len(own.unique()) for own in owns if len(own))
     rows = constant_scores(federation.task, train, {"train": train})["train"]
     return fmean(row for row in rows if row is not None)
 

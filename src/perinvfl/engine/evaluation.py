@@ -37,7 +37,8 @@ def training_scores(simulation: Simulation) -> Tensor:
         own = Split(*(_picked(part, ids[0], places) for part in simulation.data))
         asked = _by_class(own) if simulation.problem.even_classes else [own]
         measured = simulation.executor.measure(simulation.models_of(kind, ids), asked)[..., 0]  # [T, n, asked]
-        columns.append(measured.nanmean(-1).cpu())
+        there = torch.stack([(part.context >= 0).any(-1) for part in asked], -1)  # a client may have one class alone
+        columns.append(torch.where(there, measured, torch.nan).nanmean(-1).cpu())
         let_go()
     return torch.cat(columns, 1)
 

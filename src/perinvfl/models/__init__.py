@@ -73,7 +73,8 @@ class ModelSettings:
         "auto",
         "resnet18: auto, the default, computes norms, pooling and, in bfloat16 or tf32, convolutions by kernels of "
         "this project on GPUs with Triton, for all clients at once, which is several times as fast; none uses "
-        "PyTorch's operations alone; they differ by rounding only",
+        "PyTorch's operations alone, which differ by rounding only and which an algorithm of your own needs that takes "
+        "gradients of gradients",
         later=True,
     )
     weights: str = hyper(

@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from perinvfl.models import fused
+from perinvfl.models.fused import EPSILON
 
 Convolution = Literal["library", "products"]
 Kernels = Literal["auto", "none"]
 
 GROUPS = 32  # most groups of a group norm (Wu & He, 2018)
-EPSILON = 1e-5
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ImageOperations:
 
     def convolve(self, h: Tensor, weight: Tensor, stride: int) -> Tensor:
         """[B, H, W, C] -> [B, H', W', O], padded so that stride 1 keeps the size."""
-        if self.kernels == "auto" and fused.convolves(h):
+        if self.kernels == "auto" and fused.convolves(h, weight, stride):
             return _convolve_fused(h, weight, stride)
         weight = weight.to(self.dtype)
         if self.convolution == "products":

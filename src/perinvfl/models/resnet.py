@@ -25,7 +25,8 @@ from perinvfl.core.tensor_files import load_tensors
 from perinvfl.core.tree import Params
 from perinvfl.errors import UserError
 from perinvfl.models.base import Model, Precision, arithmetic
-from perinvfl.models.image_operations import EPSILON, Convolution, ImageOperations, Kernels, add_and_cut
+from perinvfl.models.fused import EPSILON
+from perinvfl.models.image_operations import Convolution, ImageOperations, Kernels, add_and_cut
 
 Norm = Literal["group", "batch"]
 Stem = Literal["imagenet", "small"]

@@ -270,7 +270,7 @@ class TrialGroup:
                 chosen = simulation.trained_clients[t] if simulation.samples_clients else None
                 of, balanced = (self.trials[t].data, self.trials[t].seed), simulation.problem.even_classes
                 if of not in constants:
-                    constants[of] = 0.5 if balanced else constant_fit(data, chosen)
+                    constants[of] = constant_fit(data, chosen, balanced)
                 fit = Fit(fits[t], constants[of], data.task == "regression", balanced)
                 further = {"training": fit.as_fields(), "predictions": kept}
                 writer.write(**events.end_event(simulation.rounds_done, seconds, peak, **further))

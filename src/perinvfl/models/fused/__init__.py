@@ -5,7 +5,7 @@ times the memory of the images, and a norm with what follows it goes over memory
 none of that. They need Triton and a GPU; where there is none, the same is computed step by step.
 """
 
-from perinvfl.models.fused.launch import FEWEST
+from perinvfl.models.fused.launch import EPSILON, FEWEST
 from perinvfl.models.fused.operations import convolve, convolves, group_norm, normalises, pool, pools
 
-__all__ = ["FEWEST", "convolve", "convolves", "group_norm", "normalises", "pool", "pools"]
+__all__ = ["EPSILON", "FEWEST", "convolve", "convolves", "group_norm", "normalises", "pool", "pools"]

@@ -51,6 +51,8 @@ def compiled(name: str, try_out: Callable[[ModuleType], None]) -> ModuleType | N
         # In a thread of its own: where a gradient is being taken, this one has no plain tensors to try it with.
         with ThreadPoolExecutor(1) as thread:
             thread.submit(tried).result()
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:  # whatever stands in a compiler's way
         warnings.warn(f"Triton cannot compile here ({in_words(error)}): kernels are not fused.", stacklevel=4)
         return None
@@ -185,7 +187,7 @@ def _launch_convolution(module: ModuleType, h: Tensor, matrix: Tensor, out: Tens
     high, wide = 128, _block(outs)
 
     def programs() -> int:
-        return models * _parts(rows, high) * _parts(outs, wide)
+        return models * parts_of(rows, high) * parts_of(outs, wide)
 
     if h.element_size() == 2 and outs >= 2 * wide:
         wide *= 2
@@ -193,7 +195,7 @@ def _launch_convolution(module: ModuleType, h: Tensor, matrix: Tensor, out: Tens
             wide //= 2
     while high > 32 and programs() < PROGRAMS:
         high //= 2
-    module.convolve[(_parts(rows, high), _parts(outs, wide), models)](
+    module.convolve[(parts_of(rows, high), parts_of(outs, wide), models)](
         *(h, matrix, out, *h.shape[1:], *out.shape[2:]),
         *((1, matrix.shape[-1]) if back else (outs, 1)),
         **window.sizes(),
@@ -216,7 +218,7 @@ def _launch_lay_out(module: ModuleType, weight: Tensor, dtype: torch.dtype) -> T
     """[O, C, tall, broad] -> [tall * broad, C, O], as products read it."""
     models, outs, ins, tall, broad = weight.shape
     matrix = weight.new_empty(models, tall * broad, ins, outs, dtype=dtype)
-    grid = _parts(outs, 64), _parts(ins * tall * broad, 64), models
+    grid = parts_of(outs, 64), parts_of(ins * tall * broad, 64), models
     module.lay_out[grid](weight, matrix, outs, ins, TAPS=tall * broad, TO=64, TAKEN=64)
     return matrix
 
@@ -232,10 +234,10 @@ def _launch_weigh(module: ModuleType, h: Tensor, slope: Tensor, window: Window) 
     rows, long, high, wide = slope[0, ..., 0].numel(), 128 // h.element_size(), _block(ins), _block(outs)
     if h.element_size() == 2 and min(ins, outs) >= 128:
         high, wide = 2 * high, 2 * wide
-    blocks = _parts(ins, high) * _parts(outs, wide)
-    parts = min(_parts(2 * PROGRAMS, models * taps * blocks), _parts(rows, 4 * long))
-    share = _parts(_parts(rows, parts), long) * long
-    parts = _parts(rows, share)
+    blocks = parts_of(ins, high) * parts_of(outs, wide)
+    parts = min(parts_of(2 * PROGRAMS, models * taps * blocks), parts_of(rows, 4 * long))
+    share = parts_of(parts_of(rows, parts), long) * long
+    parts = parts_of(rows, share)
     found = h.new_empty(models, parts, taps, ins, outs, dtype=torch.float32)
     module.weigh[(blocks, parts * taps, models)](
         *(h, slope, found, *h.shape[1:], *slope.shape[2:], parts, share),
@@ -248,7 +250,7 @@ def _launch_weigh(module: ModuleType, h: Tensor, slope: Tensor, window: Window) 
         num_stages=3,
     )
     of_weight = found.new_empty(models, outs, ins, window.tall, window.broad)
-    grid = _parts(outs, 64), _parts(ins * taps, 64), models
+    grid = parts_of(outs, 64), parts_of(ins * taps, 64), models
     module.gather[grid](found, of_weight, outs, ins, parts, TAPS=taps, TO=64, TAKEN=64)
     return of_weight
 
@@ -258,16 +260,18 @@ def pool(h: Tensor) -> tuple[Tensor, ...]:
     height, width = ((side + 1) // 2 for side in h.shape[2:4])
     out = h.new_empty(*h.shape[:2], height, width, h.shape[-1])
     chosen = torch.empty_like(out, dtype=torch.uint8)
-    grid = h.shape[0] * h.shape[1], _parts(out[0, 0].numel(), POOLED)
-    _module().pool[grid](h, out, chosen, *h.shape[2:], height, width, BLOCK=POOLED)
+    blocks = parts_of(out[0, 0].numel(), POOLED)
+    grid = (h.shape[0] * h.shape[1] * blocks,)
+    _module().pool[grid](h, out, chosen, *h.shape[2:], height, width, blocks, BLOCK=POOLED)
     return out, chosen
 
 
 @over_models
 def pool_back(slope: Tensor, chosen: Tensor, height: int, width: int) -> tuple[Tensor, ...]:
     of_h = slope.new_empty(*slope.shape[:2], height, width, slope.shape[-1])
-    grid = slope.shape[0] * slope.shape[1], _parts(of_h[0, 0].numel(), POOLED)
-    _module().pool_back[grid](slope, chosen, of_h, *of_h.shape[2:], *slope.shape[2:4], BLOCK=POOLED)
+    blocks = parts_of(of_h[0, 0].numel(), POOLED)
+    grid = (slope.shape[0] * slope.shape[1] * blocks,)
+    _module().pool_back[grid](slope, chosen, of_h, *of_h.shape[2:], *slope.shape[2:4], blocks, BLOCK=POOLED)
     return (of_h,)
 
 
@@ -282,5 +286,5 @@ def _block(channels: int, size: int = 2) -> int:
     return min(128 // size, max(FEWEST, 1 << (channels - 1).bit_length()))
 
 
-def _parts(number: int, size: int) -> int:
+def parts_of(number: int, size: int) -> int:
     return -(-number // size)

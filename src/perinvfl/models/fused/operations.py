@@ -19,9 +19,17 @@ def normalises(h: Tensor) -> bool:
     return FEWEST <= channels <= MOST and channels & (channels - 1) == 0 and fits(h)
 
 
-def convolves(h: Tensor) -> bool:
-    """Whether there is one for convolutions of such images; for products in full float32 there are no matrix units."""
-    return (h.dtype == torch.bfloat16 or torch.backends.cuda.matmul.allow_tf32) and fits(h)
+def convolves(h: Tensor, weight: Tensor, stride: int) -> bool:
+    """Whether there is one for convolutions of such images; for products in full float32 there are no matrix units.
+
+    Of fewer channels than a product takes only the three colours of an image, whose gradient nobody asks for.
+    """
+    images, height, width, ins = h.shape
+    outs, kernel = weight.shape[0], weight.shape[-1]
+    longest = max(ins, outs, 4 * (kernel + 3))  # of what is laid out for a place, or comes out there
+    places = images * (height + kernel) * (width // stride + 1) * longest
+    exact = h.dtype != torch.bfloat16 and not torch.backends.cuda.matmul.allow_tf32
+    return (ins >= FEWEST or ins <= 3) and places < LARGEST and not exact and fits(h)
 
 
 def pools(h: Tensor) -> bool:
@@ -31,7 +39,9 @@ def pools(h: Tensor) -> bool:
 
 def fits(h: Tensor) -> bool:
     """Whether kernels take such images: there are kernels, and the places of a batch can be counted."""
-    return h.is_cuda and h.numel() < LARGEST and launch.kernels() is not None
+    if not h.is_cuda or h.numel() >= LARGEST or torch.compiler.is_compiling():
+        return False
+    return launch.kernels() is not None
 
 
 def group_norm(
@@ -70,7 +80,8 @@ class _Norm(torch.autograd.Function):
         ctx.settings = groups, relu, around is not None
         ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(h, weight, bias, *output)
+        out, *moments = output
+        ctx.save_for_backward(h, weight, bias, out if relu and around is not None else moments[0], *moments)
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor, *_: Any) -> tuple[Tensor | None, ...]:

@@ -11,7 +11,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from perinvfl.models.fused.launch import PROGRAMS, compiled
+from perinvfl.models.fused.launch import PROGRAMS, compiled, parts_of
 
 WORTH = 2**24  # units: some tenths of a millisecond
 MOST = 1024  # units of a layer
@@ -26,8 +26,10 @@ def kernels() -> ModuleType | None:
 
 def pays(x: Tensor, weight: Tensor) -> bool:
     """Whether kernels take a layer of units x [., ., M, .] times weight [T, n, high, .]."""
-    rows = weight.shape[0] * weight.shape[1] * x.shape[-2]
-    return weight.is_cuda and weight.shape[-2] <= MOST and rows * weight.shape[-2] >= WORTH and kernels() is not None
+    large = weight.shape[0] * weight.shape[1] * x.shape[-2] * weight.shape[-2] >= WORTH
+    if not weight.is_cuda or not large or weight.shape[-2] > MOST or torch.compiler.is_compiling():
+        return False
+    return kernels() is not None
 
 
 def outputs_of(units: Tensor, weight: Tensor, cut: bool) -> Tensor:
@@ -44,7 +46,7 @@ def _outputs(module: ModuleType, units: Tensor, weight: Tensor, cut: bool) -> Te
     trials, clients, samples, high = units.shape
     tile = _tile(high)
     out = torch.empty(trials, clients, samples, 1, device=units.device)
-    blocks = -(-samples // tile["ROWS"])
+    blocks = parts_of(samples, tile["ROWS"])
     sizes = clients, samples, high, *units.stride()[:3], blocks
     module.weigh_units[(trials * clients * blocks,)](
         units, weight.contiguous(), out, *sizes, CUT=cut, **tile, num_warps=8
@@ -55,9 +57,9 @@ def _outputs(module: ModuleType, units: Tensor, weight: Tensor, cut: bool) -> Te
 def _slopes(module: ModuleType, slope: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
     trials, clients, samples, high = units.shape
     tile = _tile(high)
-    parts = min(-(-8 * PROGRAMS // (trials * clients)), -(-samples // tile["ROWS"]))
-    share = -(-samples // (parts * tile["ROWS"])) * tile["ROWS"]
-    parts = -(-samples // share)
+    parts = min(parts_of(8 * PROGRAMS, trials * clients), parts_of(samples, tile["ROWS"]))
+    share = parts_of(samples, parts * tile["ROWS"]) * tile["ROWS"]
+    parts = parts_of(samples, share)
     masked = torch.empty_strided(units.shape, units.stride(), dtype=units.dtype, device=units.device)
     found = torch.empty(trials, clients, parts, high, device=units.device)
     sizes = clients, samples, high, *units.stride()[:3], share, parts

@@ -111,7 +111,7 @@ def test_the_page_and_the_terminal_say_so(tmp_path: Path, browser: Browser, caps
     assert call(["audit", str(broken(tmp_path)), *asked]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "The rows held out (2022) speak against this: a model without x7 does better" in printed
-    assert "keep: x7" in printed
+    assert "keep: In training x7" in printed
     found = {column["name"]: column for column in json.loads((tmp_path / "audit.json").read_text())["columns"]}
     assert found["x7"]["verdict"]["advice"] == "keep" and found["x7"]["objection"]["apart"]
     with opened(browser, tmp_path / "audit.html") as page:

@@ -24,12 +24,14 @@ def convolves(h: Tensor, weight: Tensor, stride: int) -> bool:
 
     Of fewer channels than a product takes only the three colours of an image, whose gradient nobody asks for.
     """
+    if not fits(h):
+        return False
     images, height, width, ins = h.shape
     outs, kernel = weight.shape[0], weight.shape[-1]
     longest = max(ins, outs, 4 * (kernel + 3))  # of what is laid out for a place, or comes out there
     places = images * (height + kernel) * (width // stride + 1) * longest
     exact = h.dtype != torch.bfloat16 and not torch.backends.cuda.matmul.allow_tf32
-    return (ins >= FEWEST or ins <= 3) and places < LARGEST and not exact and fits(h)
+    return (ins >= FEWEST or ins <= 3) and places < LARGEST and not exact
 
 
 def pools(h: Tensor) -> bool:
@@ -39,7 +41,7 @@ def pools(h: Tensor) -> bool:
 
 def fits(h: Tensor) -> bool:
     """Whether kernels take such images: there are kernels, and the places of a batch can be counted."""
-    if not h.is_cuda or h.numel() >= LARGEST or torch.compiler.is_compiling():
+    if not h.is_cuda or torch.compiler.is_compiling() or h.numel() >= LARGEST:
         return False
     return launch.kernels() is not None
 

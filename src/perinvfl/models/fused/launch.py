@@ -1,22 +1,17 @@
-"""Starts the kernels of `kernels.py` for many models at once, where there is a GPU that they can be compiled for."""
+"""Starts the kernels of `kernels.py` for many models at once."""
 
 import functools
-import importlib
-import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from perinvfl.core.plugins import in_words
+from perinvfl.models.fused.compiling import PROGRAMS, compiled, parts_of
 
 FEWEST = 16  # channels that a product takes at least
-PROGRAMS = 264  # that keep a GPU busy: two for each of its processors
 POOLED = 1024  # numbers that a program of pooling computes
-CAPABLE = (8, 0)  # of products in bfloat16 and TF32
 EPSILON = 1e-5
 
 
@@ -34,31 +29,6 @@ class Window(NamedTuple):
         return {name.upper(): size for name, size in self._asdict().items()}
 
 
-def compiled(name: str, try_out: Callable[[ModuleType], None]) -> ModuleType | None:
-    """A module of kernels, if they can be compiled here."""
-    try:
-        module = importlib.import_module(f"perinvfl.models.fused.{name}")
-    except ImportError:
-        return None
-    if torch.cuda.get_device_capability() < CAPABLE:
-        return None
-
-    def tried() -> None:
-        try_out(module)
-        torch.cuda.synchronize()
-
-    try:
-        # In a thread of its own: where a gradient is being taken, this one has no plain tensors to try it with.
-        with ThreadPoolExecutor(1) as thread:
-            thread.submit(tried).result()
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # whatever stands in a compiler's way
-        warnings.warn(f"Triton cannot compile here ({in_words(error)}): kernels are not fused.", stacklevel=4)
-        return None
-    return module
-
-
 @functools.cache
 def kernels() -> ModuleType | None:
     """The kernels, where they can be compiled."""
@@ -66,7 +36,7 @@ def kernels() -> ModuleType | None:
 
 
 def _try_out(module: ModuleType) -> None:
-    """Each kernel once, those of products in their largest size."""
+    """A norm, and products in their largest size: what does not compile here fails in one of them."""
     h = torch.ones(1, 1, 192, 192, 128, device="cuda", dtype=torch.bfloat16)
     ones = torch.ones(1, 128, device="cuda")
     _launch_norm(module, h, ones, ones, h, 32, True, True)
@@ -284,7 +254,3 @@ def _module() -> ModuleType:
 def _block(channels: int, size: int = 2) -> int:
     """Those that a product takes at once; of larger numbers half as many, since memory beside them is short."""
     return min(128 // size, max(FEWEST, 1 << (channels - 1).bit_length()))
-
-
-def parts_of(number: int, size: int) -> int:
-    return -(-number // size)

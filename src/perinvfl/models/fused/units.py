@@ -11,7 +11,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from perinvfl.models.fused.launch import PROGRAMS, compiled, parts_of
+from perinvfl.models.fused.compiling import PROGRAMS, compiled, parts_of
 
 WORTH = 2**24  # units: some tenths of a millisecond
 MOST = 1024  # units of a layer

@@ -54,6 +54,16 @@ def test_the_committed_tables_are_there() -> None:
                 assert len(records.runs_of(method, choice.last_setting)) == seeds
 
 
+@pytest.mark.parametrize("name", ["rc_mnist", "rc_fmnist", "more/rc_mnist", "more/rc_fmnist"])
+def test_every_method_on_the_digits_got_the_same_effort(name: str) -> None:
+    records = published(RESULTS / name)
+    longer = [run for run in records.chosen if run.asked["training"]["rounds"] == 600]
+    for method in records.methods():
+        assert sum(run.method == method for run in records.search) == 48
+        assert sum(run.method == method for run in records.left_out) == 10 * 4  # finalists, each without each client
+        assert sum(run.method == method for run in longer) == 2 * 5  # settings with each fresh seed
+
+
 def test_a_chosen_setting_without_fresh_runs_is_one_sentence(
     made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

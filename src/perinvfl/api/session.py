@@ -24,8 +24,9 @@ from perinvfl.preparation.phases import Notes
 from perinvfl.runs.event_log import Event, Writer, format_of
 from perinvfl.runs.events import end_event, evaluation_event, prepared_event
 from perinvfl.runs.facts import FORMAT
+from perinvfl.runs.finishing import predictions_at
 from perinvfl.runs.found_words import Facts, Names
-from perinvfl.runs.group import predictions_at, start_of
+from perinvfl.runs.group import start_of
 from perinvfl.runs.predictions import Predictions, write_predictions
 from perinvfl.runs.records import CHECKPOINT, read_run, records_about
 from perinvfl.runs.trial import Trial

@@ -14,11 +14,9 @@ import torch
 from perinvfl.core import checkpoint
 from perinvfl.core.files import make_folder, only_one, remove, remove_temporary, write_atomically
 from perinvfl.core.seeding import generator
-from perinvfl.data.constant import constant_fit
 from perinvfl.data.federation import Federation
 from perinvfl.engine.devices import pick_device
 from perinvfl.engine.environment import environment
-from perinvfl.engine.evaluation import predict_tests, training_scores
 from perinvfl.engine.program_run import ProgramRun
 from perinvfl.engine.simulation import Simulation
 from perinvfl.engine.timing import fastest, time_executors
@@ -32,9 +30,8 @@ from perinvfl.runs import events
 from perinvfl.runs.evaluated import about_evaluated, notes_about
 from perinvfl.runs.event_log import Event, Writer
 from perinvfl.runs.facts import run_id
-from perinvfl.runs.fit import Fit
+from perinvfl.runs.finishing import finish_runs
 from perinvfl.runs.found_words import Names, found_in_words
-from perinvfl.runs.predictions import VALIDATION, Predictions, collect, write_predictions
 from perinvfl.runs.progress import Progress, Pruned
 from perinvfl.runs.records import CHECKPOINT, TOGETHER, demand_results, records_about, tally_in
 from perinvfl.runs.trial import Trial
@@ -258,25 +255,11 @@ class TrialGroup:
                 self.progress.broke(self.trials[t], round, why)
 
     def _finish(self, simulation: Simulation) -> None:
-        peak = torch.cuda.max_memory_allocated() if simulation.device.type == "cuda" else 0
         seconds = time.perf_counter() - self.began
-        fits = training_scores(simulation).mean(1).tolist() if len(self.broken) < len(self.trials) else []
-        outputs = predict_tests(simulation) if fits else {}
-        constants: dict[object, float] = {}
-        for t, writer in enumerate(self.writers):
-            if t not in self.broken:
-                data = self.trials[t].federation()
-                kept = write_predictions(writer.path.parent, predictions_at(simulation, data, outputs, t))
-                chosen = simulation.trained_clients[t] if simulation.samples_clients else None
-                of, balanced = (self.trials[t].data, self.trials[t].seed), simulation.problem.even_classes
-                if of not in constants:
-                    constants[of] = constant_fit(data, chosen, balanced)
-                fit = Fit(fits[t], constants[of], data.task == "regression", balanced)
-                further = {"training": fit.as_fields(), "predictions": kept}
-                writer.write(**events.end_event(simulation.rounds_done, seconds, peak, **further))
-                if not fit.better:
-                    self.progress.remark([self.trials[t]], fit.in_words())
-            writer.finish()
+        fits = finish_runs(self.trials, self.writers, self.broken, simulation, seconds)
+        for trial, fit in zip(self.trials, fits, strict=True):
+            if fit is not None and not fit.better:
+                self.progress.remark([trial], fit.in_words())
         if len(self.trials) > 1:
             self._forget()
         self.progress.finished(self.trials, seconds)
@@ -311,18 +294,6 @@ def start_of(trial: Trial, federation: Federation, model: Model, experiment: str
         parameters=shapes_checksum(model.init(generator(trial.seed, "weights"))),
         **further,
     )
-
-
-def predictions_at(
-    simulation: Simulation, federation: Federation, outputs: dict[str, dict[str, torch.Tensor]], t: int
-) -> Predictions:
-    """What the models of one trial say about its held-out samples, to keep."""
-    kept = [*federation.tests, *([] if federation.validation is None else [VALIDATION])]
-    of_trial = {kind: {case: cases[case][t] for case in kept} for kind, cases in outputs.items()}
-    own = simulation.tested_clients[t] if simulation.samples_clients else slice(None)
-    labels = {case: simulation.tests[case].y[t][own].cpu() for case in kept}
-    contexts = {case: simulation.tests[case].context[t][own].cpu() for case in kept}
-    return collect(federation, simulation.rounds_done, of_trial, labels, contexts)
 
 
 def balanced_of(notes: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:

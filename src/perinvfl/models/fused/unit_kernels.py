@@ -10,7 +10,7 @@ import triton.language as tl
 @triton.jit(do_not_specialize=["clients", "samples", "blocks"])
 def weigh_units(
     units,  # [T, n, M, high], rows anywhere in memory
-    weight,  # [T, n, high]
+    weight,  # [T, n, high] float32
     out,  # [T, n, M] float32: each row times the weights
     clients,
     samples,
@@ -22,19 +22,22 @@ def weigh_units(
     CUT: tl.constexpr,  # first negative units become 0, in place
     ROWS: tl.constexpr,
     UNITS: tl.constexpr,
+    PIECE: tl.constexpr,  # units that the threads of one warp load at once: a row is summed without the others
 ):
     model = tl.program_id(0) // blocks
     row = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
-    unit = tl.arange(0, UNITS)
     units += (model // clients).to(tl.int64) * trial_step + (model % clients).to(tl.int64) * client_step
-    place = row[:, None].to(tl.int64) * row_step + unit[None, :]
-    there = (row < samples)[:, None] & (unit < high)[None, :]
-    now = tl.load(units + place, there, 0.0).to(tl.float32)
-    if CUT:
-        now = tl.where(now < 0, 0.0, now)  # what is no number stays
-        tl.store(units + place, now, there)
-    weights = tl.load(weight + model * high + unit, unit < high, 0.0).to(tl.float32)
-    tl.store(out + model.to(tl.int64) * samples + row, tl.sum(now * weights[None, :], 1), row < samples)
+    total = tl.zeros((ROWS, PIECE), tl.float32)
+    for first in tl.static_range(0, UNITS, PIECE):
+        unit = first + tl.arange(0, PIECE)
+        place = row[:, None].to(tl.int64) * row_step + unit[None, :]
+        there = (row < samples)[:, None] & (unit < high)[None, :]
+        now = tl.load(units + place, there, 0.0).to(tl.float32)
+        if CUT:
+            now = tl.where(now < 0, 0.0, now)  # what is no number stays
+            tl.store(units + place, now, there)
+        total += now * tl.load(weight + model * high + unit, unit < high, 0.0)[None, :]
+    tl.store(out + model.to(tl.int64) * samples + row, tl.sum(total, 1), row < samples)
 
 
 @triton.jit(do_not_specialize=["clients", "samples", "share", "parts"])
@@ -60,7 +63,7 @@ def mask_slopes(
     units += begin
     out += begin
     slope += model.to(tl.int64) * samples
-    total = tl.zeros((UNITS,), tl.float32)
+    total = tl.zeros((ROWS, UNITS), tl.float32)  # summed over rows once: threads wait for each other for that
     for first in range(part * share, min(part * share + share, samples), ROWS):
         row = first + tl.arange(0, ROWS)
         place = row[:, None].to(tl.int64) * row_step + unit[None, :]
@@ -68,5 +71,6 @@ def mask_slopes(
         given = tl.load(slope + row, row < samples, 0.0).to(tl.float32)[:, None]
         now = tl.load(units + place, there, 0.0).to(tl.float32)
         tl.store(out + place, tl.where(now <= 0, 0.0, given), there)
-        total += tl.sum(given * now, 0)
-    tl.store(of_weight + (model * parts + part).to(tl.int64) * high + unit, total, unit < high)
+        total += given * now
+    of_weight += (model * parts + part).to(tl.int64) * high
+    tl.store(of_weight + unit, tl.sum(total, 0), unit < high)

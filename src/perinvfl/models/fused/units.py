@@ -16,6 +16,7 @@ from perinvfl.models.fused.compiling import PROGRAMS, compiled, parts_of
 WORTH = 2**24  # units: some tenths of a millisecond
 MOST = 1024  # units of a layer
 TILE = 8192  # units that a program looks at together
+WARP, VECTOR = 32, 16  # threads that need not wait for each other, and the bytes that one loads at once
 
 
 @functools.cache
@@ -45,11 +46,12 @@ def slopes_of(slope: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
 def _outputs(module: ModuleType, units: Tensor, weight: Tensor, cut: bool) -> Tensor:
     trials, clients, samples, high = units.shape
     tile = _tile(high)
+    tile |= {"ROWS": 2 * tile["ROWS"], "PIECE": min(tile["UNITS"], WARP * VECTOR // units.element_size())}
     out = torch.empty(trials, clients, samples, 1, device=units.device)
     blocks = parts_of(samples, tile["ROWS"])
     sizes = clients, samples, high, *units.stride()[:3], blocks
     module.weigh_units[(trials * clients * blocks,)](
-        units, weight.contiguous(), out, *sizes, CUT=cut, **tile, num_warps=8
+        units, weight.float().contiguous(), out, *sizes, CUT=cut, **tile, num_warps=8
     )
     return out
 

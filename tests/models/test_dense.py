@@ -11,7 +11,7 @@ from perinvfl.core.tree import Params
 from perinvfl.learning.direct import batched_gradient
 from perinvfl.learning.problem import Batch, Gradient, functional_gradient
 from perinvfl.models import dense
-from perinvfl.models.base import Model
+from perinvfl.models.base import Model, Precision
 from perinvfl.models.fused import units
 from perinvfl.models.mlp import mlp
 
@@ -139,3 +139,22 @@ def test_what_is_no_number_stays_visible(device: str) -> None:
     x, y = torch.rand(50, 12, device=device), torch.zeros(50, device=device)
     gradient, _ = of(batched_gradient, model)(params, x, y, y)
     assert gradient["2.weight"].isnan().any() and gradient["0.weight"].isnan().any()
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_inputs_laid_out_once_are_those_of_every_step(device: str, precision: Precision) -> None:
+    widths = (2 * 3 * 5, 40, 40, 1)
+    model = mlp(widths, True, precision)
+    assert model.batched is not None
+    params = {name: leaf[0, 0].to(device) for name, leaf in models(model, widths).items()}
+    x = torch.rand(1, 1, SAMPLES, 2, 3, 5, generator=torch.Generator().manual_seed(1)).to(device)
+    entered = model.batched.enter(x)[0, 0]
+    slope = torch.ones(SAMPLES, 1, device=device)
+    results = []
+    for inputs in (x[0, 0], entered):
+        logits, kept = model.batched.forward(params, inputs)
+        results.append((logits, model.batched.backward(params, kept, slope), model.apply(params, inputs)))
+    (logits, gradient, applied), (again, same, also) = results
+    assert torch.equal(logits, again) and torch.equal(applied, also)
+    assert all(torch.equal(gradient[name], same[name]) for name in gradient)
+    assert entered.shape[1] % 16 == 0 and torch.equal(entered[:, widths[0]], torch.ones_like(entered[:, 0]))

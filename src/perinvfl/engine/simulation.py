@@ -33,7 +33,7 @@ from perinvfl.engine.executors import Cohort, Executor, check_alike
 from perinvfl.engine.loop import Loop
 from perinvfl.engine.problems import build_problem, check_batch_size, pick_batched
 from perinvfl.engine.room import check_room
-from perinvfl.engine.stacking import stack_splits
+from perinvfl.engine.stacking import laid_out, stack_splits
 from perinvfl.engine.store import PerClientStore, Stacked, unstack
 from perinvfl.errors import UserError
 from perinvfl.learning.training import Training
@@ -129,7 +129,7 @@ class Simulation:
         self.sizes = torch.stack([f.sizes for f in federations]).expand(self.trials, -1)  # [T, N]
         self._drawn_from: list[list[int]] = self.sizes.tolist()
         if isinstance(self.executor, Batched) and self.training.fraction == 1:
-            x = self.data.x if self.problem.batched else self.data.x.contiguous()  # shared by trials, or each its own
+            x = laid_out(self.data.x, self.model, self.training) if self.problem.batched else self.data.x.contiguous()
             self.data = Split(x, self.data.y.contiguous(), self.data.context.contiguous())
 
     def _start(self, folder: Path | None) -> None:

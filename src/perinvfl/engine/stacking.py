@@ -5,9 +5,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from perinvfl.core.mapped import is_mapped
 from perinvfl.data.federation import Split
 from perinvfl.engine.problems import place_inputs
 from perinvfl.learning.training import Training
+from perinvfl.models import Model
 
 
 def stack_splits(
@@ -36,6 +38,16 @@ def stack_splits(
         shared[key] = stacked(inputs, lambda x: place_inputs(x, device, training))
     y = stacked([s.y for s in splits], place_labels)
     return Split(shared[key], y, stacked([s.context for s in splits], place_labels, padding=-1))
+
+
+def laid_out(x: Tensor, model: Model, training: Training) -> Tensor:
+    """Inputs [T, N, M, ...], shared by trials or each its own, ready for products where every step takes them all."""
+    if model.batched is None or training.batch_size > 0 or not x.is_floating_point() or is_mapped(x):
+        return x  # bytes stay bytes, which take less room
+    if x.stride(0) > 0:
+        return model.batched.enter(x)
+    one = model.batched.enter(x[:1])
+    return one.expand(len(x), *one.shape[1:])
 
 
 def _lengthen(part: Tensor, samples: int, padding: int) -> Tensor:

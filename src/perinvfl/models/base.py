@@ -18,6 +18,9 @@ class BatchedPasses(NamedTuple):
 
     forward: Callable[[Params, Tensor], tuple[Tensor, list[Tensor]]]  # (params, [B, ...]) -> logits, what is kept
     backward: Callable[[Params, list[Tensor], Tensor], Params]  # (params, kept, gradient of the logits) -> gradient
+    # [T, n, M, ...] -> [T, n, M, room]: inputs as products take them. Inputs that every step looks at are laid out so
+    # once; `forward`, `features` and `apply` take them either way.
+    enter: Callable[[Tensor], Tensor]
 
 
 class Model(NamedTuple):

@@ -24,9 +24,15 @@ Widths = tuple[int, ...]  # inputs, hidden layers, outputs: as they are, without
 def forward(widths: Widths, params: Params, x: Tensor, dtype: torch.dtype) -> tuple[Tensor, list[Tensor]]:
     """Float32 logits [M, outputs], and what `backward` needs of the way there."""
     weights = _with_bias(widths, params, dtype)
-    inputs = _with_one(x.flatten(1), dtype, weights[0].shape[-1])
+    room = weights[0].shape[-1]
+    inputs = x if x.shape[1:] == (room,) else _with_one(x.flatten(1), dtype, room)
     kept = _Forward.apply(inputs, *weights)
     return kept[-1].float(), [inputs, *kept[:-1], *weights]
+
+
+def enter(widths: Widths, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """[T, n, M, ...] inputs as `forward` would make them anew at every step."""
+    return _with_one(x.flatten(3), dtype, _room(widths[0]))
 
 
 def backward(widths: Widths, params: Params, kept: list[Tensor], slope: Tensor) -> Params:
@@ -99,10 +105,10 @@ def _with_bias(widths: Widths, params: Params, dtype: torch.dtype) -> list[Tenso
 
 
 def _with_one(x: Tensor, dtype: torch.dtype, room: int) -> Tensor:
-    """[M, room] inputs, scaled where they are bytes, then a one, then nothing."""
-    whole = x.new_zeros((x.shape[0], room), dtype=dtype)
-    whole[:, : x.shape[1]] = x.to(dtype) / 255 if x.dtype == torch.uint8 else x
-    whole[:, x.shape[1]].fill_(1.0)
+    """[..., room] inputs, scaled where they are bytes, then a one, then nothing."""
+    whole = x.new_zeros((*x.shape[:-1], room), dtype=dtype)
+    whole[..., : x.shape[-1]] = x.to(dtype) / 255 if x.dtype == torch.uint8 else x
+    whole[..., x.shape[-1]].fill_(1.0)
     return whole
 
 

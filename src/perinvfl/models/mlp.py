@@ -37,7 +37,7 @@ def mlp(widths: tuple[int, ...], bias: bool, precision: Precision) -> Model:
         return params
 
     def features(params: Params, x: Tensor) -> Tensor:
-        h = _entering(x, dtype)
+        h = _entering(x, dtype)[:, : widths[0]]  # less what `dense.enter` adds
         for layer in range(layers - 1):
             h = torch.relu_(_linear(params, layer, h))
         return h
@@ -61,6 +61,7 @@ def mlp(widths: tuple[int, ...], bias: bool, precision: Precision) -> Model:
     batched = BatchedPasses(
         forward=lambda params, x: dense.forward(widths, params, x, dtype),
         backward=lambda params, kept, slope: dense.backward(widths, params, kept, slope),
+        enter=lambda x: dense.enter(widths, x, dtype),
     )
     direct = partial(_direct, [(f"{layer}.weight", f"{layer}.bias") for layer in range(layers)], dtype)
     return Model(init, apply, strip, features, classify, head=last, size=size, direct=direct, batched=batched)

@@ -202,6 +202,8 @@ def test_the_command_counts_and_draws(table: Path, tmp_path: Path) -> None:
     file.write_text('[data]\nbenchmark = "file"\npath = "rows.csv"\nlabel = "kind"\nclient = ""\ncontext = ""\n')
     done = called("data", "partition", str(file), "--set", "partition=even", "--set", "partition_clients=3")
     assert done.returncode == 0 and "green" in done.stdout
+    guessed = called("data", "partition", str(table), "--label", "kind", "--set", "partition=even")
+    assert guessed.returncode == 0, "with made-up clients, no column need name one"
     refused = called("data", "partition", str(file), "--set", "label=amount", "--out", str(tmp_path / "who"))
     assert refused.returncode == 2 and "the picture is one of classes" in refused.stderr
 

@@ -80,6 +80,8 @@ def _federation(source: str, overrides: list[str], named: dict[str, str], seed: 
     given: dict[str, Any] = dict(map(parse_override, overrides))
     given = named | given
     if Path(source).exists():
+        if given.get("partition"):
+            given.setdefault("client", "")  # rows are divided among clients that are made up
         given |= named_or_guessed(Path(source), {role: given.get(role) for role in USUAL}, USUAL, quiet=False)
     return load(source, seed=seed, **given)
 

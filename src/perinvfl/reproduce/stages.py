@@ -7,7 +7,9 @@ A second table may take its settings from the first: what was chosen on small pi
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,7 @@ class Maker:
     together: int  # most trials in one program
     say: Callable[[str], None]
     dispatcher: Dispatcher
+    pack: Callable[[list[Run], Path], None] = pack
 
     def stage(self, name: str, trials: Sequence[Trial]) -> list[Run]:
         path, packed = self._packed(name)
@@ -62,7 +65,7 @@ class Maker:
         if any(run is not packed.get(run.id) for run in runs):
             asked_for = {run.id: run for run in runs}
             whole = packed.keys() <= asked_for.keys()  # else others are kept, as with --only
-            pack(runs if whole else list((packed | asked_for).values()), path)
+            self.pack(runs if whole else list((packed | asked_for).values()), path)
         return runs
 
     def copied(self, name: str, runs: Sequence[Run]) -> list[Run]:
@@ -70,7 +73,7 @@ class Maker:
         path, packed = self._packed(name)
         missing = {run.id: run for run in runs if run.id not in packed}
         if missing:
-            pack(list((packed | missing).values()), path)
+            self.pack(list((packed | missing).values()), path)
         return list(runs)
 
     def _packed(self, name: str) -> tuple[Path, dict[str, Run]]:
@@ -88,7 +91,14 @@ def reproduce(
     say: Callable[[str], None],
     dispatcher: Dispatcher = InThisProcess(),
 ) -> SearchRecords:
-    stage = Maker(experiment.name, out, together, say, dispatcher).stage
+    with _packing_meanwhile() as pack_meanwhile:
+        stage = Maker(experiment.name, out, together, say, dispatcher, pack_meanwhile).stage
+        return _stages(experiment, effort, stage)
+
+
+def _stages(
+    experiment: Experiment, effort: Effort, stage: Callable[[str, Sequence[Trial]], list[Run]]
+) -> SearchRecords:
     searched = stage(SEARCH, search(experiment, effort.trials, search_seed=0, purpose=Purpose("search", effort)).trials)
     folds = _folds(SearchRecords(searched, [], []), effort) if effort.leave_out else []
     left_out = stage(LEFT_OUT, folds) if folds else []
@@ -99,6 +109,16 @@ def reproduce(
         return found
     longer = stage(LONGER, _longer(found, effort))
     return dataclasses.replace(found, chosen=chosen + longer)
+
+
+@contextmanager
+def _packing_meanwhile() -> Iterator[Callable[[list[Run], Path], None]]:
+    """`pack` beside the training of the next stage, which does not wait for it."""
+    packing: list[Future[None]] = []
+    with ThreadPoolExecutor(1) as thread:
+        yield lambda runs, path: packing.append(thread.submit(pack, runs, path))
+    for done in packing:
+        done.result()  # raises what stood in its way
 
 
 def reproduce_with(

@@ -41,6 +41,8 @@ CHECKPOINT_SHARE = 20.0
 EXECUTORS = ("auto", "vmap", "loop")  # as numbered in checkpoints
 MEASURED = ("resnet18",)  # models for which "auto" times both executors; for the others the device decides
 
+Measured = dict[str, dict[str, torch.Tensor]]  # by kind of model and test context, see `Simulation.evaluate`
+
 _prepared: dict[tuple[object, ...], Notes] = {}  # by Trial.preparation_key: several methods may prepare alike
 MOST_PREPARED = 16
 
@@ -201,11 +203,13 @@ class TrialGroup:
                 spent.append(time.perf_counter() - began)
                 self._tell_of_compiling(spent)
             due = training.evaluates_after(done)
+            # Asked of a GPU while it is still at the rounds; what comes next waits for it.
+            measured = simulation.evaluate() if due else {}
             if on_cpu or due:
                 self._look_for_broken(simulation)
             self.progress.round(self.trials, done, float(risks.mean()) if on_cpu or due else None)
             if due:
-                self._evaluate(simulation, risks)
+                self._record(simulation, risks, measured)
             self._save_if_due(run, last=done == training.rounds and len(self.trials) == 1)
 
     def _tell_of_compiling(self, spent: list[float]) -> None:
@@ -227,9 +231,8 @@ class TrialGroup:
         self.written = time.perf_counter()
         self.cost = self.written - before
 
-    def _evaluate(self, simulation: Simulation, risks: torch.Tensor) -> None:
-        measured = simulation.evaluate()
-        self._look_for_broken(simulation)
+    def _record(self, simulation: Simulation, risks: torch.Tensor, measured: Measured) -> None:
+        """An evaluation of every trial that is still sound."""
         kind = "personal" if "personal" in measured else "global"
         seconds = time.perf_counter() - self.began
         for t, writer in enumerate(self.writers):

@@ -14,7 +14,7 @@ import vl_convert
 ROOT = Path(__file__).parents[1]
 TABLE, PICTURE = ROOT / "benchmarks/RESULTS.md", ROOT / "docs/figures/history.svg"
 AT_MOST = "at most "
-COLOURS = ("#9bb8c4", "#1f6f8b", "#c04a2b", "#6b8f3a", "#7a5195", "#d9a441")  # the oldest first
+COLOURS = ("#9bb8c4", "#1f6f8b", "#c04a2b", "#6b8f3a", "#7a5195", "#d9a441", "#222222")  # the oldest first
 
 
 def history(text: str) -> tuple[list[dict[str, float | str]], list[str]]:

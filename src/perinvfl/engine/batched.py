@@ -61,8 +61,10 @@ class Batched:
         return torch.stack([one(logits[id(test.x)], test.y, test.context) for test in tests], 2)
 
     def predict(self, params: Params, x: Tensor) -> Tensor:
+        models = x.shape[0] * x.shape[1]
+
         def one(params: Params, x: Tensor) -> Tensor:
-            return predict(self.problem, params, x)
+            return predict(self.problem, params, x, models)
 
         if self._shares(x):
             return torch.vmap(torch.vmap(one), in_dims=(0, None))(params, x[0])

@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from perinvfl.learning import risks
 from perinvfl.learning.problem import Problem
 
 PIECE = 2**20  # most numbers that one model looks at in one go when it is only measured
+GPU_BYTES = 1536  # of a GPU's memory for each number that all models look at in one go, where that allows more
 STATISTICS_SAMPLES = 256  # of a client's training data, to measure what a batch norm predicts with
 
 
@@ -66,12 +68,20 @@ def without_padding(split: Split) -> Split:
     return Split(*(part[: real_length(split.context)] for part in split))
 
 
-def predict(problem: Problem, params: Params, x: Tensor) -> Tensor:
-    """[M, outputs] logits of one model, in pieces where the samples are large: many models may do this at once."""
+def predict(problem: Problem, params: Params, x: Tensor, models: int = 1) -> Tensor:
+    """[M, outputs] logits of one model, in pieces where the samples are large: so many models do this at once."""
     if not len(x):
         return x.new_zeros((0, 1), dtype=torch.float32)
-    piece = max(1, PIECE // x[0].numel())
+    piece = max(1, at_once(x.device, models) // x[0].numel())
     return torch.cat([problem.logits(params, part) for part in x.split(piece)])
+
+
+@cache
+def at_once(device: torch.device, models: int) -> int:
+    """Numbers that each of so many models looks at in one go: on a GPU, small pieces are mostly waiting."""
+    if device.type != "cuda":
+        return PIECE
+    return max(PIECE, torch.cuda.get_device_properties(device).total_memory // GPU_BYTES // models)
 
 
 def measure(problem: Problem, params: Params, tests: list[Split]) -> Tensor:

@@ -80,9 +80,9 @@ def _federation(source: str, overrides: list[str], named: dict[str, str], seed: 
     given: dict[str, Any] = dict(map(parse_override, overrides))
     given = named | given
     if Path(source).exists():
-        if given.get("partition"):
-            given.setdefault("client", "")  # rows are divided among clients that are made up
-        given |= named_or_guessed(Path(source), {role: given.get(role) for role in USUAL}, USUAL, quiet=False)
+        # Rows that no column gives a client are divided among clients that are made up.
+        usual = USUAL | {"client": ""} if given.get("partition") else USUAL
+        given |= named_or_guessed(Path(source), {role: given.get(role) for role in USUAL}, usual, quiet=False)
     return load(source, seed=seed, **given)
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 from torch import Tensor
@@ -16,7 +15,9 @@ from perinvfl.learning import risks
 from perinvfl.learning.problem import Problem
 
 PIECE = 2**20  # most numbers that one model looks at in one go when it is only measured
-GPU_BYTES = 1536  # of a GPU's memory for each number that all models look at in one go, where that allows more
+# On a GPU, where small pieces are mostly waiting, more: this much of its memory for each number that all models look at in
+# one go, up to so many samples each.
+GPU_BYTES, GPU_SAMPLES = 1536, 512
 STATISTICS_SAMPLES = 256  # of a client's training data, to measure what a batch norm predicts with
 
 
@@ -72,16 +73,17 @@ def predict(problem: Problem, params: Params, x: Tensor, models: int = 1) -> Ten
     """[M, outputs] logits of one model, in pieces where the samples are large: so many models do this at once."""
     if not len(x):
         return x.new_zeros((0, 1), dtype=torch.float32)
-    piece = max(1, at_once(x.device, models) // x[0].numel())
+    piece = samples_at_once(x.device, x[0].numel(), models)
     return torch.cat([problem.logits(params, part) for part in x.split(piece)])
 
 
-@cache
-def at_once(device: torch.device, models: int) -> int:
-    """Numbers that each of so many models looks at in one go: on a GPU, small pieces are mostly waiting."""
+def samples_at_once(device: torch.device, numbers: int, models: int) -> int:
+    """How many samples of so many numbers each of the models looks at in one go."""
+    least = max(1, PIECE // numbers)
     if device.type != "cuda":
-        return PIECE
-    return max(PIECE, torch.cuda.get_device_properties(device).total_memory // GPU_BYTES // models)
+        return least
+    room = torch.cuda.get_device_properties(device).total_memory // GPU_BYTES
+    return max(least, min(GPU_SAMPLES, room // (models * numbers)))
 
 
 def measure(problem: Problem, params: Params, tests: list[Split]) -> Tensor:

@@ -115,10 +115,16 @@ def _stages(
 def _packing_meanwhile() -> Iterator[Callable[[list[Run], Path], None]]:
     """`pack` beside the training of the next stage, which does not wait for it."""
     packing: list[Future[None]] = []
+
+    def submit(runs: list[Run], path: Path) -> None:
+        if packing:
+            packing[-1].result()  # raises what stood in its way
+        packing.append(thread.submit(pack, runs, path))
+
     with ThreadPoolExecutor(1) as thread:
-        yield lambda runs, path: packing.append(thread.submit(pack, runs, path))
-    for done in packing:
-        done.result()  # raises what stood in its way
+        yield submit
+        if packing:
+            packing[-1].result()
 
 
 def reproduce_with(

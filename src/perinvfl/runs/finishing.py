@@ -29,28 +29,27 @@ def finish_runs(
     outputs = predict_tests(simulation) if sound else {}
     even = simulation.problem.even_classes
     constants: dict[object, float] = {}
+    found: dict[int, tuple[Fit, Predictions]] = {}
     for t in sound:
-        of = trials[t].data, trials[t].seed
+        data, of = trials[t].federation(), (trials[t].data, trials[t].seed)
         if of not in constants:
             chosen = simulation.trained_clients[t] if simulation.samples_clients else None
-            constants[of] = constant_fit(trials[t].federation(), chosen, even)
+            constants[of] = constant_fit(data, chosen, even)
+        fit = Fit(fits[t], constants[of], data.task == "regression", even)
+        found[t] = fit, predictions_at(simulation, data, outputs, t)
 
-    def finish(t: int) -> Fit | None:
-        writer, fit = writers[t], None
-        if t not in broken:
-            data = trials[t].federation()
-            fit = Fit(fits[t], constants[trials[t].data, trials[t].seed], data.task == "regression", even)
-            kept = write_predictions(writer.path.parent, predictions_at(simulation, data, outputs, t))
+    def write(t: int) -> None:
+        if t in found:
+            fit, predictions = found[t]
+            kept = write_predictions(writers[t].path.parent, predictions)
             further = {"training": fit.as_fields(), "predictions": kept}
-            writer.write(**events.end_event(simulation.rounds_done, seconds, peak, **further))
-        writer.finish()
-        return fit
+            writers[t].write(**events.end_event(simulation.rounds_done, seconds, peak, **further))
+        writers[t].finish()
 
-    if len(trials) == 1:
-        return [finish(0)]
     # Compressing and flushing take most of the time, and other threads go on meanwhile.
-    with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as pool:
-        return list(pool.map(finish, range(len(trials))))
+    with ThreadPoolExecutor(min(MOST_THREADS, len(trials), os.cpu_count() or 1)) as pool:
+        list(pool.map(write, range(len(trials))))
+    return [found[t][0] if t in found else None for t in range(len(trials))]
 
 
 def predictions_at(

@@ -76,7 +76,8 @@ def collect(
 def _as_numbers(values: "Tensor") -> Numbers:
     """Copied as they lie in memory: a list of them on the way would cost more than all else that a run's end does."""
     plain, found = values.cpu().float().contiguous(), array("f")
-    found.frombytes(ctypes.string_at(plain.data_ptr(), 4 * plain.numel()) if plain.numel() else b"")
+    if plain.numel():
+        found.frombytes((ctypes.c_char * (4 * plain.numel())).from_address(plain.data_ptr()))
     return found
 
 

@@ -203,10 +203,9 @@ def test_the_command_counts_and_draws(table: Path, tmp_path: Path) -> None:
     done = called("data", "partition", str(file), "--set", "partition=even", "--set", "partition_clients=3")
     assert done.returncode == 0 and "green" in done.stdout
     guessed = called("data", "partition", str(table), "--label", "kind", "--set", "partition=even")
-    guessed = called("data", "partition", str(table), "--label", "kind", "--set", "partition=even")
     assert guessed.returncode == 0, "with made-up clients, no column need name one"
     named = tmp_path / "named.csv"
-    named.write_text("hospital,kind\n" + "north,a\nnorth,b\nsouth,a\nsouth,b\n" * 20)
+    named.write_text("hospital,age,kind\n" + "north,1,a\nnorth,2,b\nsouth,3,a\nsouth,4,b\n" * 20)
     refused = called("data", "partition", str(named), "--label", "kind", "--set", "partition=even")
     assert refused.returncode == 2 and "these are of 2 clients already" in refused.stderr
     refused = called("data", "partition", str(file), "--set", "label=amount", "--out", str(tmp_path / "who"))

@@ -15,8 +15,8 @@ from perinvfl.learning import risks
 from perinvfl.learning.problem import Problem
 
 PIECE = 2**20  # most numbers that one model looks at in one go when it is only measured
-# On a GPU, where small pieces are mostly waiting, more: this much of its memory for each number that all models look at in
-# one go, up to so many samples each.
+# On a GPU, where small pieces are mostly waiting, more: one number in one go for so many bytes of its memory, for all
+# models together, and up to so many samples for each.
 GPU_BYTES, GPU_SAMPLES = 1536, 512
 STATISTICS_SAMPLES = 256  # of a client's training data, to measure what a batch norm predicts with
 

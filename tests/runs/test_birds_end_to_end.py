@@ -171,7 +171,8 @@ def test_the_published_experiment_at_a_tiny_size(tmp_path: Path, capsys: pytest.
     arguments = [str(tmp_path / "waterbird.toml"), "--out", str(tmp_path / "out"), "--trials", "2", "--finalists", "1"]
     arguments += ["--seeds", "101,102", *(part for key in small for part in ("--set", key))]
     assert reproduce(arguments) == 0
-    capsys.readouterr()
+    said = capsys.readouterr().out
+    assert "search.jsonl.xz: 4 runs made in" in said and f"`perinvfl table {tmp_path / 'out'}` shows it." in said
     for rule in ("source", "leave-one-client-out", "oracle"):
         assert call(["table", str(tmp_path / "out"), "--rule", rule, "--format", "json"]) == 0
         table = json.loads(capsys.readouterr().out)

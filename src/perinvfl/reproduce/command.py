@@ -10,6 +10,7 @@ import argparse
 import dataclasses
 import shlex
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -48,9 +49,11 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
 
     def work() -> int:
+        began = time.perf_counter()
         experiment, effort = _planned(given)
         with dispatcher_of(given) as dispatcher:
             reproduce(experiment, given.out, effort, given.together, say, dispatcher)
+        say(f"Done in {time.perf_counter() - began:.0f} s; `perinvfl table {shlex.quote(str(given.out))}` shows it.")
         return 0
 
     again = sys.argv[1:] if arguments is None else arguments

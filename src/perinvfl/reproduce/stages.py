@@ -7,6 +7,7 @@ A second table may take its settings from the first: what was chosen on small pi
 """
 
 import dataclasses
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from perinvfl.core.files import writing
+from perinvfl.core.naming import counted
 from perinvfl.errors import UserError
 from perinvfl.results.search_records import (
     CHOSEN,
@@ -59,7 +61,9 @@ class Maker:
         made = dict(packed)
         if missing:
             asked, folder = Experiment(self.name, missing), self.out / name.partition(".")[0]
+            began = time.perf_counter()
             folders = train(asked, folder, Lines(self.say), self.together, self.dispatcher)
+            self.say(f"{path}: {counted(len(missing), 'run')} made in {time.perf_counter() - began:.0f} s")
             made |= {run.id: run for run in map(read_run, folders) if run is not None}
         runs = [_asked_for_again(made[trial.id], trial) for trial in trials]
         if any(run is not packed.get(run.id) for run in runs):

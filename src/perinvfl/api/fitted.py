@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from perinvfl.core import config
+from perinvfl.core.naming import client_named
 from perinvfl.core.tree import Params
 from perinvfl.data.encoding import encode, unread
 from perinvfl.data.federation import Schema, Task
@@ -40,7 +41,7 @@ class FittedModels:
         made = self.model
         if isinstance(made, ModelSettings):
             made = build_model(made, self.shape, self.width, self.precision)
-        model = seeing(made, 0 if client is None else self.views.get(client, 0))
+        model = seeing(made, 0 if client is None else self.views.get(client_named(client, self.views), 0))
         device = next(iter(params.values())).device
         with torch.no_grad():
             return seeing_through(model, self.lens, self.shape).apply(params, inputs.to(device)).cpu()
@@ -76,9 +77,10 @@ class FittedModels:
             if self.shared is None:
                 raise UserError(f"{self.label} has no global model; name a client.")
             return self.shared
-        if client not in self.personal:
+        name = client_named(client, self.personal)
+        if name not in self.personal:
             raise UserError(f'"{client}" is not a client{config.suggest(client, list(self.personal))}')
-        return self.personal[client]
+        return self.personal[name]
 
     def _prepared(self, x: Any) -> Tensor:
         """Inputs as the model was trained on them."""

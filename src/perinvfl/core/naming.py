@@ -1,7 +1,7 @@
 """What clients, contexts, classes and columns are called: the names a person brought, else numbers counted from 1."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import PureWindowsPath  # which reads the paths of other systems, too
 from typing import Any
 
@@ -184,6 +184,16 @@ def client_names(given: Sequence[str], clients: int) -> list[str]:
     ['Client 1', 'Client 2']
     """
     return list(given) or [f"Client {number + 1}" for number in range(clients)]
+
+
+def client_named(asked: str, names: Collection[str]) -> str:
+    """The name of a client that may have been asked for by the number in it.
+
+    >>> client_named("2", ["Client 1", "Client 2"]), client_named("2", ["2", "3"])
+    ('Client 2', '2')
+    """
+    numbered = f"Client {asked}"
+    return numbered if asked not in names and numbered in names else asked
 
 
 def context_names(given: Sequence[str], contexts: int) -> list[str]:

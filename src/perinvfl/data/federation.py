@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
-from perinvfl.core.naming import counted, listed
+from perinvfl.core.naming import client_names, counted, listed
 from perinvfl.data.encoding import Encoding
 from perinvfl.data.images import AS_IT_IS, Augmentation
 from perinvfl.errors import UserError
@@ -132,7 +132,7 @@ class Federation:
 
     @property
     def client_names(self) -> tuple[str, ...]:
-        return self.schema.clients or tuple(str(number) for number in range(self.clients))
+        return tuple(client_names(self.schema.clients, self.clients))
 
     def view_of(self, client: int) -> int:
         return self.views[client] if self.views else 0

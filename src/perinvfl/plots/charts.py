@@ -126,7 +126,7 @@ def learning_chart(figure: FigureData) -> alt.TopLevelMixin:
 
 def clients_chart(figure: FigureData) -> alt.TopLevelMixin:
     """Accuracy over the shifted cases, client by client; of many clients, one tick each."""
-    title = f"{figure.title}: {figure.measure} of each client on shifted data"
+    title = f"{figure.title}: {figure.measure} of each client on {figure.test_data}"
     subtitle = [f"Percent, {figure.when}, mean over {figure.shifted}. Dotted: a constant answer"]
     label_width = min(210, 7 * max(map(len, figure.methods)))
     names = alt.Axis(labelLimit=LONGEST, ticks=False, domain=False)  # letters differ in width, so more than is expected

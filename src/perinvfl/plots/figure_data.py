@@ -100,8 +100,16 @@ class FigureData:
     def shifted(self) -> str:
         cases = self.table.spectrum
         words = cases[0] if len(cases) == 1 else f"{cases[0]} … {cases[-1]}"
-        own = self.table.benchmark == "file"  # whose contexts may be numbers too, such as years
-        return f"p = {words}" if all(map(is_number, cases)) and not own else words
+        return f"p = {words}" if self.by_strength else words
+
+    @property
+    def by_strength(self) -> bool:
+        """Whether tests differ in how well the shortcut holds; contexts of own data may be numbers too, as years."""
+        return all(map(is_number, self.table.spectrum)) and self.table.benchmark != "file"
+
+    @property
+    def test_data(self) -> str:
+        return "shifted test data" if self.by_strength else "test data"
 
 
 def look_at(runs: Sequence[Run], when: str = "last round") -> FigureData:
@@ -181,7 +189,7 @@ def spectrum_values(figure: FigureData) -> Values:
 def learning_values(figure: FigureData) -> Values:
     """Accuracy by round, over the shifted cases and in distribution; rounds that every seed has evaluated."""
     shifted, beyond = figure.table.spectrum, figure.table.beyond
-    panels = {f"Shifted test data: mean over {figure.shifted}": shifted}
+    panels = {f"{figure.test_data.capitalize()}: mean over {figure.shifted}": shifted}
     if beyond:
         case = IN_TRAINING if IN_TRAINING in beyond else beyond[0]
         panels[f"Test data as in training: p = {case}" if case == IN_TRAINING else f"Test data at {case}"] = (case,)

@@ -273,3 +273,20 @@ def test_an_algorithm_of_ones_own_by_name_from_an_experiment_file(tmp_path: Path
 def test_the_number_of_classes_of_a_benchmark_can_be_set(name: str) -> None:
     small = {"rows": 30, "test_rows": 5} if name == "planted" else {"train_per_client": 20, "test_per_client": 5}
     assert pf.load(name, classes=10, **small).outputs == 10
+
+
+def test_a_client_without_a_name_has_the_number_that_commands_and_figures_give_it() -> None:
+    session = pf.start(pf.load("random"), "ditto", rounds=2, model=SMALL).run()
+    assert session.clients == ("Client 1", "Client 2", "Client 3")
+    x = (
+        session.federation.tests["shifted"].x[0]
+        if "shifted" in session.federation.tests
+        else session.federation.train.x[0]
+    )
+    for number, name in enumerate(session.clients, 1):
+        by_number, by_name = session.outputs(x, str(number)), session.outputs(x, name)
+        assert torch.equal(by_number, by_name)
+        assert torch.equal(session.fitted().outputs(x, str(number)), by_name)
+    assert not torch.equal(session.outputs(x, "1"), session.outputs(x, "2"))
+    with pytest.raises(UserError, match='"0" is not a client'):
+        session.outputs(x, "0")

@@ -115,9 +115,12 @@ def test_one_rule_alone(made: Made, tmp_path: Path, capsys: pytest.CaptureFixtur
         (["--set", "model.hidden=[4]", "--seeds", "a"], "--seeds a: must be whole numbers with commas between them."),
         (
             ["--set", "model.hidden=[4]", "--rule", "luck"],
-            '--rule "luck": out has source, leave-one-client-out, oracle.',
+            '--rule "luck": out has "source", "leave-one-client-out", "oracle".',
         ),
-        (["--set", "model.hidden=[4]", "--only", "Fedavg"], '--only "Fedavg": out has FedAvg, PerInvFL, Shape only.'),
+        (
+            ["--set", "model.hidden=[4]", "--only", "Fedavg"],
+            '--only "Fedavg": out has "FedAvg", "PerInvFL", "Shape only".',
+        ),
     ],
 )
 def test_what_cannot_be_is_one_sentence(

@@ -78,7 +78,7 @@ def test_one_row_of_a_table_is_the_same_as_among_the_others(
     assert {run.id for run in alone.search} == ids
     capsys.readouterr()
     assert main([*asked, "--only", "Perinvfl"]) == 2
-    assert 'error: --only "Perinvfl": small has FedAvg, PerInvFL, Shape only.' in capsys.readouterr().err
+    assert 'error: --only "Perinvfl": small has "FedAvg", "PerInvFL", "Shape only".' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["waterbird", "beyond/unrotated", "rc_fmnist"])

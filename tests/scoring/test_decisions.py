@@ -259,8 +259,17 @@ def test_a_rule_that_does_not_apply_says_so_and_the_oracle_says_what_it_is(
 def test_without_held_out_data_a_search_is_not_ranked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write_file(tmp_path, "sites", rate="{from = 0.1, to = 0.5}", data="test_contexts = [2023]\nholdout = 0")
     assert call(["sweep", str(file), "--trials", "2", "--out", str(tmp_path)]) == 0
-    assert "not ranked: nothing is held out" in capsys.readouterr().out
+    captured = capsys.readouterr()
+    assert "not ranked: nothing is held out" in captured.out
+    assert captured.err.startswith("Settings are not ranked"), "before anything is trained"
     assert not (tmp_path / "sites-sweep/best.toml").exists()
+    held_out = ["--set", "data.holdout=0.2"]
+    assert call(["sweep", str(file), "--trials", "2", "--out", str(tmp_path), *held_out]) == 0
+    ranked = capsys.readouterr().out
+    assert (tmp_path / "sites-sweep/best.toml").exists() and "Best setting" in ranked
+    assert call(["table", str(tmp_path / "sites-sweep")]) == 0, "with the runs from before in the same folder"
+    said = " ".join(capsys.readouterr().out.split())
+    assert "8 runs without held-out data left out." in said
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from perinvfl.core.importing import importing
 from perinvfl.core.saying import say
 from perinvfl.core.toml_text import toml_text
 from perinvfl.errors import UserError
-from perinvfl.results.ranking import best_experiment, check_applies, rank, ranking_json, ranking_text
+from perinvfl.results.ranking import NOTHING_HELD_OUT, best_experiment, check_applies, rank, ranking_json, ranking_text
 from perinvfl.results.selection import RULES, rule_named
 from perinvfl.results.table import make_table
 from perinvfl.runs.presets import demo_file, preset_file, preset_names
@@ -152,8 +152,15 @@ def sweep(
     with dispatcher_on(on, cores) as dispatcher:
         # On a CPU one run already fills the cores, and trials on their own can be resumed on their own.
         on_gpu = dispatcher.uses_gpu(experiment.trials[0].training.device)
+        _say_if_unranked(rule, given)
         runs = _train(experiment, out, options, together if on_gpu else 1, dispatcher)
     _show_ranking(runs, out / experiment.name, rule, read_table(file, overrides), options)
+
+
+def _say_if_unranked(rule: str, given: "Experiment") -> None:
+    """Before the training, not only behind it."""
+    if not rule and any(trial.federation().validation is None for trial in given.trials):
+        say(NOTHING_HELD_OUT, stderr=True)
 
 
 def _show_ranking(runs: list[Run], records: Path, rule: str, table: dict[str, Any], options: ProgressOptions) -> None:

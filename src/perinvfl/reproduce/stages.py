@@ -180,7 +180,8 @@ def _check_rounds(before: dict[str, Any], trial: Trial) -> None:
 def check_named(option: str, given: Sequence[str], known: Sequence[str], where: str) -> None:
     for name in given:
         if name not in known:
-            raise UserError(f'--{option} "{name}": {where} has {", ".join(known)}.')
+            named = ", ".join(f'"{one}"' for one in known)  # in which there may be commas
+            raise UserError(f'--{option} "{name}": {where} has {named}.')
 
 
 def _asked_for_again(run: Run, trial: Trial) -> Run:

@@ -4,6 +4,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from perinvfl.core.naming import counted
 from perinvfl.errors import UserError
 from perinvfl.results.render import Text
 from perinvfl.results.search_records import setting_of
@@ -18,7 +19,7 @@ SOURCE, INFERRED = "source", "worst-inferred-context"
 PREFERRED = (INFERRED, SOURCE)  # of the rules that need no test data, the first that applies
 NONE_LEFT_OUT = "a sweep trains with all clients, so none is left out (`python -m perinvfl.reproduce` does that)"
 NOTHING_HELD_OUT = (
-    "The settings are not ranked: nothing is held out to rank them by without looking at test results; "
+    "Settings are not ranked: nothing is held out to rank them by without looking at test results; "
     "make data.holdout larger than 0."
 )
 
@@ -63,7 +64,12 @@ def rank(runs: list[Run], rule_name: str = "") -> Ranking:
         raise UserError("There is no finished run here; `perinvfl sweep FILE.toml` makes some.")
     rule = rule_named(rule_name) if rule_name else _default(finished)
     groups: dict[tuple[str, int], list[Run]] = {}
+    # Runs from before anything was held out may lie beside others of the same search.
+    blind = [run for run in finished if rule.name == SOURCE and not view(rule, 0, [run])]
+    blind = [] if len(blind) == len(finished) else blind
     for run in finished:
+        if run in blind:
+            continue
         groups.setdefault((run.method, setting_of(run)), []).append(run)
     ranked, unseen = [], 0
     for (method, setting), own in groups.items():
@@ -81,6 +87,8 @@ def rank(runs: list[Run], rule_name: str = "") -> Ranking:
         raise UserError(_inapplicable(rule, finished))
     ranked.sort(key=lambda entry: -entry.score)
     notes = [f"{unseen} settings hold nothing that {rule.name} looks at, and are not ranked."] if unseen else []
+    if blind:
+        notes.append(f"{counted(len(blind), 'run')} without held-out data left out.")
     return Ranking(rule, ranked, [*notes, *left_out_notes(runs)], finished[0].task == "regression")
 
 
@@ -102,6 +110,8 @@ def _default(finished: list[Run]) -> Rule:
     for name in PREFERRED:
         if all(view(RULES[name], 0, [run]) for run in finished):
             return RULES[name]
+    if any(view(RULES[SOURCE], 0, [run]) for run in finished):
+        return RULES[SOURCE]
     raise UserError(NOTHING_HELD_OUT)
 
 

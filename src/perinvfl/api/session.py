@@ -128,7 +128,7 @@ class Session:
         }
         which = which or next(iter(kinds))
         if which not in kinds:
-            raise UserError(f'evaluate("{which}"): {self.trial.label} has {" and ".join(kinds)} models.')
+            raise UserError(f'evaluate("{which}"): {self.trial.label} has {" and ".join(kinds)} models only.')
         scores = {kind: {case: row[0].tolist() for case, row in cases.items()} for kind, cases in measured.items()}
         risks = list(self._last.risks.values()) if self._last else []
         self._evaluations = [event for event in self._evaluations if event["round"] < self.rounds_done]
@@ -143,7 +143,7 @@ class Session:
         """
         found = self._predictions()
         if which and which not in found.of:
-            raise UserError(f'scores("{which}"): {self.trial.label} has {" and ".join(found.of)} models.')
+            raise UserError(f'scores("{which}"): {self.trial.label} has {" and ".join(found.of)} models only.')
         return scores_of_predictions(found, self.clients, self.federation.schema.classes, which)
 
     def _predictions(self) -> Predictions:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from perinvfl.core.naming import counted
 from perinvfl.errors import UserError
 from perinvfl.learning.groups import Score
 from perinvfl.results.folds import join_folds
@@ -146,7 +147,8 @@ def left_out_notes(runs: list[Run]) -> list[str]:
         many = "1 run" if len(pruned) == 1 else f"{len(pruned)} runs"
         notes.append(f"Left out: {many} that the search gave up early (pruned).")
     if unfinished:
-        notes.append(f"{len(unfinished)} unfinished runs are left out; the command that began them goes on with them.")
+        left = counted(len(unfinished), "unfinished run")
+        notes.append(f"{left} left out; the command that began a run resumes it.")
     done = [run for run in runs if run.finished and run.broken is None and run.evaluations]
     return [*notes, *(_unscored_note(run) for run in done if unscored(run)), *absent_notes(runs)]
 

@@ -65,11 +65,8 @@ def rank(runs: list[Run], rule_name: str = "") -> Ranking:
     rule = rule_named(rule_name) if rule_name else _default(finished)
     groups: dict[tuple[str, int], list[Run]] = {}
     # Runs from before anything was held out may lie beside others of the same search.
-    blind = [run for run in finished if rule.name == SOURCE and not view(rule, 0, [run])]
-    blind = [] if len(blind) == len(finished) else blind
-    for run in finished:
-        if run in blind:
-            continue
+    held_out = [run for run in finished if rule.name != SOURCE or view(rule, 0, [run])] or finished
+    for run in held_out:
         groups.setdefault((run.method, setting_of(run)), []).append(run)
     ranked, unseen = [], 0
     for (method, setting), own in groups.items():
@@ -87,8 +84,8 @@ def rank(runs: list[Run], rule_name: str = "") -> Ranking:
         raise UserError(_inapplicable(rule, finished))
     ranked.sort(key=lambda entry: -entry.score)
     notes = [f"{unseen} settings hold nothing that {rule.name} looks at, and are not ranked."] if unseen else []
-    if blind:
-        notes.append(f"{counted(len(blind), 'run')} without held-out data left out.")
+    if len(held_out) < len(finished):
+        notes.append(f"{counted(len(finished) - len(held_out), 'run')} without held-out data left out.")
     return Ranking(rule, ranked, [*notes, *left_out_notes(runs)], finished[0].task == "regression")
 
 

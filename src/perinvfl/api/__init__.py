@@ -5,9 +5,9 @@
 >>> session = pf.start(federation, pf.algorithm("fedavg", learning_rate=0.5), rounds=3, model={"hidden": [8]})
 >>> for round in session:
 ...     print(round.number, sorted(round.risks))
-1 ['0', '1', '2']
-2 ['0', '1', '2']
-3 ['0', '1', '2']
+1 ['Client 1', 'Client 2', 'Client 3']
+2 ['Client 1', 'Client 2', 'Client 3']
+3 ['Client 1', 'Client 2', 'Client 3']
 >>> sorted(session.evaluate())
 ['0.1', '0.5']
 """

@@ -102,7 +102,7 @@ class Federation:
         >>> from perinvfl.data.benchmarks.random import random_federation
         >>> random_federation(clients=3, contexts=2, samples=10, shape=(4,))
         Federation random: binary, inputs of shape [4]
-          3 clients: 0, 1, 2
+          3 clients: Client 1, Client 2, Client 3
           26 training samples, 7 to 10 at each client
           2 training contexts
           tests: 0.1, 0.5

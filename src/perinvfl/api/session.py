@@ -154,22 +154,22 @@ class Session:
 
     def parameters(self, client: str | None = None) -> dict[str, Tensor]:
         """The tensors of the model that a client predicts with; without a client, of the shared model."""
-        return self._run.simulation.model.strip(self._model_of(client).parameters(self._named(client)))
+        return self._run.simulation.model.strip(self._model_of(client).parameters(client))
 
     def outputs(self, x: Any, client: str | None = None) -> Tensor:
         """The raw outputs (logits, or a standardised number) of a client's model, [n, outputs].
 
         x: inputs as they are in the file. Without a client, the shared model's.
         """
-        return self._model_of(client).outputs(x, self._named(client))
+        return self._model_of(client).outputs(x, client)
 
     def predict_proba(self, x: Any, client: str | None = None) -> Tensor:
         """The probability of each class, [n, classes]; without a client, by the shared model."""
-        return self._model_of(client).predict_proba(x, self._named(client))
+        return self._model_of(client).predict_proba(x, client)
 
     def predict(self, x: Any, client: str | None = None) -> list[str] | Tensor:
         """The class of each row by name, or a number in the label's own unit; without a client, by the shared model."""
-        return self._model_of(client).predict(x, self._named(client))
+        return self._model_of(client).predict(x, client)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -178,7 +178,7 @@ class Session:
     def fitted(self, clients: Sequence[str] | None = None, shared: bool = True) -> FittedModels:
         """The models of these clients (None: of all) and the shared one, as they are now, without the data."""
         federation, simulation = self.federation, self._run.simulation
-        names = self.clients if clients is None else tuple(client_named(str(name), self.clients) for name in clients)
+        names = self.clients if clients is None else tuple(client_named(name, self.clients) for name in clients)
         for name in names:
             if name not in self.clients:
                 raise UserError(f'"{name}" is not a client{config.suggest(name, list(self.clients))}')
@@ -252,9 +252,6 @@ class Session:
         ]
         same = events[0]["id"] == self.trial.id and format_of(events[0]) == FORMAT
         self._start = events[0] if same else None
-
-    def _named(self, client: str | None) -> str | None:
-        return None if client is None else client_named(str(client), self.clients)
 
     def _model_of(self, client: str | None) -> FittedModels:
         one = self.fitted([] if client is None else [client], shared=client is None)

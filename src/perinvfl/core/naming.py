@@ -186,14 +186,14 @@ def client_names(given: Sequence[str], clients: int) -> list[str]:
     return list(given) or [f"Client {number + 1}" for number in range(clients)]
 
 
-def client_named(asked: str, names: Collection[str]) -> str:
+def client_named(asked: object, names: Collection[str]) -> str:
     """The name of a client that may have been asked for by the number in it.
 
-    >>> client_named("2", ["Client 1", "Client 2"]), client_named("2", ["2", "3"])
+    >>> client_named(2, ["Client 1", "Client 2"]), client_named("2", ["2", "3"])
     ('Client 2', '2')
     """
     numbered = f"Client {asked}"
-    return numbered if asked not in names and numbered in names else asked
+    return numbered if str(asked) not in names and numbered in names else str(asked)
 
 
 def context_names(given: Sequence[str], contexts: int) -> list[str]:
